@@ -112,6 +112,10 @@ class Backend(Protocol):
 
     Whatever reads may be called during a commit, and reads the rows from before or after it."""
 
+    most_rows: int | None
+    """The most rows, deleted keys and marks of a unit, None if there is no limit: the store makes
+    units of whole events that have no more."""
+
     @property
     def database(self) -> tuple[Any, ...] | None:
         """The database of the backend, if it can write parts there, as `database_of` names it."""

@@ -43,6 +43,7 @@ from penstock.streams.state.changes import (
     undo,
     waits_for,
 )
+from penstock.streams.state.cut import cut
 from penstock.streams.state.reads import Reads
 from penstock.streams.state.refused import Refused
 from penstock.streams.state.rows import add_rows
@@ -76,9 +77,12 @@ class Commits(AckHook):
         "_ended",
         "_every",
         "_free",
+        "_is_cut",
         "_is_torn",
         "_left",
         "_most",
+        "_most_rows",
+        "_name",
         "_numbered",
         "_orders",
         "_over",
@@ -100,6 +104,10 @@ class Commits(AckHook):
         self._run = run
         self._backend = backend
         self._every = every
+        self._name = name
+        # Of one commit; and whether the last one was cut to that.
+        self._most_rows = backend.most_rows
+        self._is_cut = False
         self._most = MOST if backend.in_thread else _MOST_AT_ONCE
         self.held = 0
         self.committed = 0
@@ -376,7 +384,7 @@ class Commits(AckHook):
 
     def _soon(self, begin: Callable[[], None]) -> None:
         # With an interval of 0, in the next iteration of the loop.
-        pause = 0.0 if self._new >= self._most else self._every
+        pause = 0.0 if self._is_cut or self._new >= self._most else self._every
         self._timer = self._run.call_later(pause, None, begin)
 
     async def _write(self) -> None:
@@ -394,6 +402,8 @@ class Commits(AckHook):
         self._is_torn = False
         self._written = 0
         self.committed += 1
+        if self._is_cut:
+            self.due()
         self.latencies.record(self._run.now() - began)
         self._release(done)
         as_new(done)
@@ -404,6 +414,12 @@ class Commits(AckHook):
         returns what was done."""
         while True:
             ready, self._ended = committable(self._ended)
+            self._is_cut = False
+            if self._most_rows is not None:
+                most = self._most_rows - self._sources.most_marks
+                ready, left = cut(ready, most, self._name)
+                self._ended += left
+                self._is_cut = bool(left)
             self._left, self._written = len(self._ended), len(ready)
             done = all_of(ready)
             by_source = self._sources.done(done)

@@ -19,6 +19,7 @@ class Memory:
     """States in dicts. It can be opened again after a crash, without `close`."""
 
     in_thread = reads_in_thread = False
+    most_rows: int | None = None
     database: tuple[Any, ...] | None = None
 
     def __init__(self) -> None:

@@ -126,6 +126,7 @@ class PostgreSQL:
     """States in the database of a URL."""
 
     in_thread = reads_in_thread = True
+    most_rows: int | None = None
 
     def __init__(self, url: str) -> None:
         self.database: tuple[Any, ...] | None = database_at(url)

@@ -78,6 +78,7 @@ class Rocks:
 
     in_thread = True
     reads_in_thread = False
+    most_rows: int | None = None
     database: tuple[Any, ...] | None = None
 
     def __init__(self, path: str, *, durable: bool = False) -> None:

@@ -28,6 +28,11 @@ class Sources:
         # The partitions of all of them.
         self._partitions: set[str] = set()
 
+    @property
+    def most_marks(self) -> int:
+        """The most marks of one commit."""
+        return len(self._partitions)
+
     def has(self, partition: str) -> bool:
         """Whether a source reads a partition."""
         return partition in self._partitions

@@ -79,6 +79,7 @@ class SQLite:
 
     in_thread = True
     reads_in_thread = False
+    most_rows: int | None = None
 
     def __init__(self, path: str, *, durable: bool = False) -> None:
         self.database: tuple[Any, ...] | None = ("sqlite", os.path.realpath(path))

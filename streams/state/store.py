@@ -23,6 +23,7 @@ from penstock.streams.state.memory import Memory
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run
+    from penstock.streams.state.jetstream.backend import JetStream
     from penstock.streams.state.postgresql import PostgreSQL
     from penstock.streams.state.rocks import Rocks
     from penstock.streams.state.sqlite import SQLite
@@ -36,25 +37,35 @@ class Store:
     `path` is a file that the first run creates, an SQLite database with a write-ahead log, or its
     URL (`sqlite:///shop.db`); or the URL of a folder for RocksDB (`rocks:///shop`), which takes
     less time than SQLite where there are more keys than fit into memory; or that of a PostgreSQL
-    database, in which the first run creates tables. Other programs may read SQLite and PostgreSQL
-    during a run, and `penstock state` reads all of them. Events that have ended are committed every
-    `every` seconds, or when there are 1,000. With `durable` each commit waits until it is on the
-    disk; without it a power failure, but not a crash, may undo the commits of the last moments in
-    files; PostgreSQL always waits. `cache` is the number of keys whose states stay in memory,
-    besides those that wait for a commit. Raises BuildError for wrong options, and MissingExtra if
-    the package for PostgreSQL or RocksDB is not installed.
+    database, in which the first run creates tables; or `nats://host/stream` for a stream of NATS
+    JetStream, which the first run creates on servers of version 2.12 or newer. Of that there is a
+    copy in the folder `local`, which shortens the next start; by default in a temporary one. Other
+    programs may read SQLite and PostgreSQL during a run, and `penstock state` reads all of them.
+    Events that have ended are committed every `every` seconds, or when there are 1,000. With
+    `durable` each commit waits until it is on the disk; without it a power failure, but not a
+    crash, may undo the commits of the last moments in files; PostgreSQL always waits, and NATS as
+    its servers are configured. `cache` is the number of keys whose states stay in memory, besides
+    those that wait for a commit. Raises BuildError for wrong options, and MissingExtra if the
+    package for PostgreSQL, RocksDB or NATS is not installed.
     """
 
     def __init__(
         self,
         path: str | os.PathLike[str],
         *,
+        local: str | os.PathLike[str] | None = None,
         every: float = 0.02,
         durable: bool = False,
         cache: int = 100_000,
     ) -> None:
         where = os.fspath(path) if is_path(path) else ""
-        self._set(partial(backend_at, where, durable=durable), redacted(where), every, cache)
+        if local is not None and not (is_path(local) and _is_nats(where)):
+            raise BuildError(
+                f"Store(local={local!r}): a folder is needed, for the local copy of a store in NATS"
+            )
+        folder = None if local is None else os.fspath(local)
+        open_ = partial(backend_at, where, durable=durable, local=folder)
+        self._set(open_, redacted(where), every, cache)
         self._is_stored = True
         # What is wrong with it is reported when the pipeline is built.
         self._open()
@@ -198,9 +209,15 @@ class Store:
         return None
 
 
-def backend_at(path: str, *, durable: bool = False) -> SQLite | PostgreSQL | Rocks:
+def backend_at(
+    path: str, *, durable: bool = False, local: str | None = None
+) -> SQLite | PostgreSQL | Rocks | JetStream:
     """The backend for a path or a URL. Raises BuildError for what is neither, and MissingExtra."""
     # Imported here: few pipelines need any of them.
+    if _is_nats(path):
+        from penstock.streams.state.jetstream.backend import JetStream
+
+        return JetStream(path, local)
     if path.lower().startswith("rocks:"):
         try:
             from penstock.streams.state.rocks import Rocks
@@ -214,7 +231,8 @@ def backend_at(path: str, *, durable: bool = False) -> SQLite | PostgreSQL | Roc
         if not path or ("://" in path and not is_url):
             raise BuildError(
                 f"No store can be at {redacted(path)!r}: give the path of a file, or a URL such as "
-                '"sqlite:///shop.db", "rocks:///shop" or "postgresql://user@host/name"'
+                '"sqlite:///shop.db", "rocks:///shop", "postgresql://user@host/name" or '
+                '"nats://host/stream"'
             )
         return SQLite(file_of(path) if is_url else path, durable=durable)
     try:
@@ -222,6 +240,10 @@ def backend_at(path: str, *, durable: bool = False) -> SQLite | PostgreSQL | Roc
     except ImportError as error:
         raise missing_extra(f"A store in PostgreSQL needs psycopg ({error})", "postgres") from error
     return PostgreSQL(path)
+
+
+def _is_nats(path: str) -> bool:
+    return path.partition("://")[0].lower() in ("nats", "tls") and "://" in path
 
 
 def _has_states(backend: Backend, stage: str, version: int = 0) -> bool:

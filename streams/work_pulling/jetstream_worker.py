@@ -13,8 +13,8 @@ from penstock.streams.base.errors import PenstockError
 from penstock.streams.base.take_front import taken
 from penstock.streams.delivery.leased_source import LeasedSource
 from penstock.streams.nats.client.connection import connect
+from penstock.streams.nats.client.place import place_of
 from penstock.streams.nats.client.requests import Requests
-from penstock.streams.nats.partition.place import place_of
 from penstock.streams.nats.streams.leases import Leases
 from penstock.streams.nats.streams.replies import ACK, TERM, Replies, later
 from penstock.streams.protocol.event import Event

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from penstock.streams.nats.client.server import Servers
 from penstock.streams.state.backend import Row, Unit
+from penstock.streams.state.jetstream.backend import JetStream
 from penstock.streams.state.memory import Memory
 from penstock.streams.state.postgresql import PostgreSQL
 from penstock.streams.state.rocks import Rocks
@@ -19,8 +21,17 @@ from penstock.streams.state.sqlite import SQLite
 from penstock.streams.testing import backend_laws as laws
 from penstock.streams.testing.backend_laws import LAWS, Law, LawBroken, Make
 
+KINDS = ["memory", "sqlite", "durable", "postgresql", "rocks", "rocks durable", "jetstream"]
 
-@pytest.fixture(params=["memory", "sqlite", "durable", "postgresql", "rocks", "rocks durable"])
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """A server that takes large messages."""
+    with Servers(tmp_path_factory.mktemp("nats-large"), settings="max_payload: 8MB") as servers:
+        yield servers
+
+
+@pytest.fixture(params=[*KINDS, "jetstream local"])
 def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     if request.param == "memory":
         memory = Memory()
@@ -29,6 +40,12 @@ def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr("penstock.streams.state.postgresql._LAST_RUN", 0.2)
         url: str = request.getfixturevalue("postgres")
         return lambda: PostgreSQL(url)
+    if request.param.startswith("jetstream"):
+        servers: Servers = request.getfixturevalue("large")
+        at = f"{servers.urls[0]}/{tmp_path.name}"
+        # Each run on a machine of its own, or all on one.
+        local = str(tmp_path) if "local" in request.param else None
+        return lambda: JetStream(at, local)
     is_durable = "durable" in request.param
     if request.param.startswith("rocks"):
         return lambda: Rocks(str(tmp_path / "states"), durable=is_durable)
@@ -46,6 +63,7 @@ def test_a_run_that_is_not_locked_out_is_fenced(
     # As on Windows, and where the session of a run was lost.
     monkeypatch.setattr("penstock.streams.state.sqlite.locked", lambda path, why: None)
     monkeypatch.setattr(PostgreSQL, "_take_lock", lambda self, db: None)
+    monkeypatch.setattr("penstock.streams.state.jetstream.stream._OTHER", 0.0)
     laws.lets_only_the_last_run_commit(make)
 
 

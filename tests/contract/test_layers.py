@@ -24,6 +24,7 @@ ORDER = [
     "diagnostics",
     "pictures",
     "runtime",
+    "nats/client",
     "stages",
     "failures",
     "boundary",
@@ -62,6 +63,8 @@ def folder_of(parts: tuple[str, ...]) -> str:
     """The folder of a module by its path in the repository, or by its name below `penstock`."""
     if parts[0] not in PACKAGES or parts[0] == "penstock":
         return "penstock"
+    if "/".join(parts[1:3]) in ORDER:
+        return "/".join(parts[1:3])
     is_in_room = parts[0] == "streams" and (HOME / "/".join(parts[:2])).is_dir() and parts[1:]
     return parts[1] if is_in_room else parts[0]
 

@@ -26,7 +26,7 @@ ROWS: list[tuple[str | None, str | None, str | None]] = [
     ("temporal", "protocol", "limits"),
     ("pictures", None, "diagnostics"),
     (None, "runtime", None),
-    (None, "stages", None),
+    ("nats/client", "stages", None),
     ("boundary", "failures", None),
     ("delivery", "keyed", None),
     ("io", "execution", "recording"),

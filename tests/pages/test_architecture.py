@@ -16,7 +16,7 @@ PAGE = (HOME / "docs/architecture.md").read_text(encoding="utf-8")
 def folders() -> list[str]:
     _, _, section = PAGE.partition("\n## Folders\n")
     table = section.partition("\n## ")[0]
-    return re.findall(r"^\| `(?:streams/)?(\w+)/` \|", table, re.MULTILINE)
+    return re.findall(r"^\| `(?:streams/)?([\w/]+)/` \|", table, re.MULTILINE)
 
 
 def test_the_table_of_folders_has_every_folder_once_in_the_order_of_their_imports() -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from penstock.streams.base.errors import CannotOpen
+from penstock.streams.nats.client.server import Servers
 from penstock.streams.state.backend import Backend
 from penstock.streams.state.codec import key_in
 from penstock.streams.state.store import backend_at
@@ -41,7 +42,9 @@ from penstock import stateful, write_jsonl
 
 OPTIONS = json.loads(sys.argv[1])
 KEYS = OPTIONS["keys"]
-store = Store(OPTIONS["store"], every=OPTIONS["every"], cache=OPTIONS["cache"])
+store = Store(
+    OPTIONS["store"], local=OPTIONS["local"], every=OPTIONS["every"], cache=OPTIONS["cache"]
+)
 
 
 def visit(state, text, ctx):
@@ -125,6 +128,7 @@ class Job:
         self._options = {
             "file": str(self.file),
             "store": self._store,
+            "local": str(folder / "local") if self._is_copied(draw) else None,
             "out": str(self._out),
             "keys": KEYS,
             "follow": follow,
@@ -143,6 +147,9 @@ class Job:
         self.running: subprocess.Popen[bytes] | None = None
         self._before: dict[Any, Any] = {}
         self._lines = 0
+
+    def _is_copied(self, draw: random.Random) -> bool:
+        return self._store.startswith("nats:") and draw.random() < 0.7
 
     def __repr__(self) -> str:
         return f"{self._options} {self._workers}"
@@ -282,13 +289,16 @@ def ended() -> Iterator[None]:
     STARTED.clear()
 
 
-@pytest.fixture(params=["file", "rocks", "postgresql"])
+@pytest.fixture(params=["file", "rocks", "postgresql", "nats"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A place for states, of each kind."""
     if request.param == "file":
         return str(tmp_path / "some.state")
     if request.param == "rocks":
         return f"rocks:///{tmp_path}/some"
+    if request.param == "nats":
+        servers: Servers = request.getfixturevalue("server")
+        return f"{servers.urls[0]}/{tmp_path.name}"
     url: str = request.getfixturevalue("postgres")
     return url
 
@@ -332,6 +342,29 @@ def test_kills_of_the_database_leave_each_event_in_the_states_once(
         job.check_end(LINES)
     finally:
         server.stop()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_kills_of_nats_servers_leave_each_event_in_the_states_once(
+    tmp_path: Path, run_seed: int, count: int
+) -> None:
+    draw = random.Random(run_seed)
+    with Servers(tmp_path / "servers", count) as servers:
+        job = Job(tmp_path, draw, follow=False, store=f"{','.join(servers.urls)}/counts")
+        job.file.write_text("".join(f"{number}\n" for number in range(LINES)))
+        job.start()
+        for stop in range(STOPS):
+            # A run that has begun waits for the servers.
+            job.wait_for_lines((stop + draw.uniform(0.01, 1)) * LINES // STOPS, patience=60)
+            one = draw.randrange(count)
+            servers.stop(one, signal.SIGKILL)
+            time.sleep(draw.choice([0, 0.5]))
+            servers.start(one)
+            servers.wait()
+        assert job.running is not None
+        assert job.running.wait(120) == 0, job
+        job.check(drained=True)
+        job.check_end(LINES)
 
 
 def test_kills_around_rotations_and_timers_leave_each_event_and_alarm_in_the_states_once(

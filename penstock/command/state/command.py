@@ -28,6 +28,7 @@ from penstock.streams.state.codec import key_in, key_of, timers_in
 from penstock.streams.state.store import backend_at
 
 if TYPE_CHECKING:
+    from penstock.streams.state.jetstream.backend import JetStream
     from penstock.streams.state.postgresql import PostgreSQL
     from penstock.streams.state.rocks import Rocks
     from penstock.streams.state.sqlite import SQLite
@@ -39,7 +40,7 @@ _WRITING = ("set", "drop")
 # Lines that are put out at once.
 _LINES = 1_000
 
-Backend: TypeAlias = "SQLite | PostgreSQL | Rocks"
+Backend: TypeAlias = "SQLite | PostgreSQL | Rocks | JetStream"
 
 
 def call(options: argparse.Namespace, for_the_file: list[str]) -> int:

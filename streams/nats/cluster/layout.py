@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from base64 import urlsafe_b64encode
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from hashlib import blake2b, sha256
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from orjson import loads
@@ -17,6 +16,7 @@ from penstock.streams.keyed.written import identity_json, key_json
 from penstock.streams.nats.client.answers import answered, born_of
 from penstock.streams.nats.client.connection import jetstream
 from penstock.streams.nats.client.tables import table_of
+from penstock.streams.nats.client.tokens import token_of
 from penstock.streams.nats.cluster.letters import stream_of_letters
 from penstock.streams.nats.cluster.roster import LEASE, Roster
 from penstock.streams.nats.partition.batches import LARGEST
@@ -43,9 +43,6 @@ _ROOM = 1 << 30
 # Events that go into one message where that changes nothing but the cost. Chosen: the cost per
 # event has levelled off there.
 _BATCH = 128
-# Characters of a key's token. A server closes the connection for a line of more than 4,096 bytes,
-# including the subject and the reply subject.
-_LONGEST_TOKEN = 128
 # The options of the command that are fixed when the stream is created.
 _SIZES = ("partitions", "replicas", "room", "batch")
 # Characters of a pipeline's name: a stream's name has 255 at most, including the prefix.
@@ -374,17 +371,9 @@ def layout_of(
 
 def token(key: object) -> str:
     """A key as one token of a subject, the same for keys that are equal."""
-    return _in_subjects(key_json(key))
+    return token_of(key_json(key))
 
 
 def identity_token(key: object) -> str:
     """The same for an identity: another token for each that differs."""
-    return _in_subjects(identity_json(key))
-
-
-def _in_subjects(text: bytes) -> str:
-    """base64url of a text without padding or, for a long one, "=" and base64url of its SHA-256."""
-    encoded = urlsafe_b64encode(text)
-    if len(encoded) <= _LONGEST_TOKEN:
-        return encoded.rstrip(b"=").decode("ascii")
-    return "=" + urlsafe_b64encode(sha256(text).digest()).rstrip(b"=").decode("ascii")
+    return token_of(identity_json(key))

@@ -21,10 +21,10 @@ from penstock.streams.delivery.ranges import Range, finished_in, text_of_most
 from penstock.streams.delivery.trial import Doubt, Trial
 from penstock.streams.nats.client.answers import stored_at
 from penstock.streams.nats.client.connection import jetstream
+from penstock.streams.nats.client.place import place_of
 from penstock.streams.nats.client.requests import Requests
 from penstock.streams.nats.partition.batches import events_of, identities_of
 from penstock.streams.nats.partition.floors import Above, Mark
-from penstock.streams.nats.partition.place import place_of
 from penstock.streams.nats.partition.purge import Purge
 from penstock.streams.nats.partition.seen import Seen
 from penstock.streams.nats.partition.suspects import Suspects

@@ -14,8 +14,8 @@ from penstock.streams.io.body import json_object, text_of, value_of
 from penstock.streams.nats.client.answers import info_of
 from penstock.streams.nats.client.connection import connect, jetstream
 from penstock.streams.nats.client.message import fields_of
+from penstock.streams.nats.client.place import Place, place_of
 from penstock.streams.nats.client.requests import Requests
-from penstock.streams.nats.partition.place import Place, place_of
 from penstock.streams.nats.streams.consumers import Since, Standing, consumer_of, standing_of
 from penstock.streams.nats.streams.leases import Leased, Leases
 from penstock.streams.nats.streams.replies import ACK, TERM, Replies, later

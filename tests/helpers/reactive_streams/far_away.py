@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from orjson import dumps
 
-from penstock.streams.nats.partition.place import place_of
+from penstock.streams.nats.client.place import place_of
 from penstock.streams.nats.streams.replies import WORKING
 from tests.helpers.nats.model import Client, Server
 

@@ -1,0 +1,172 @@
+"""A backend in a JetStream stream, whose commits are atomic batches.
+
+    commit ──> batch: states, marks, head ──> stream (one message of each subject)
+       └─────> the same rows ──> local copy (SQLite) <── reads
+
+The last message of a commit is the head of the partition, which is expected to be the one that this
+run wrote last: a run that another one has followed is refused as a whole. A commit is in the local
+copy after it is in the stream, with its sequence, so the copy is never ahead: after a crash the
+next run reads only what the copy lacks. States are read from the copy.
+
+A connection that is lost is made again, for up to a minute.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from contextlib import suppress
+from shutil import rmtree
+from tempfile import mkdtemp
+from typing import Any, TypeVar
+
+from penstock.streams.base.errors import CannotOpen
+from penstock.streams.state.backend import KeptStage, Row, Unit
+from penstock.streams.state.jetstream.background import Background
+from penstock.streams.state.jetstream.copy import Copy
+from penstock.streams.state.jetstream.partition import MOST_ROWS, Partition, in_parts
+from penstock.streams.state.jetstream.stream import Stream, address_in
+
+__all__ = ["JetStream"]
+
+T = TypeVar("T")
+
+# The partition of a store that one run writes.
+_WHOLE = "all"
+
+
+class JetStream:
+    """States in the stream of a URL, with a copy in the folder `local`, or in a temporary one."""
+
+    in_thread = True
+    reads_in_thread = False
+    database: tuple[Any, ...] | None = None
+    most_rows: int | None = MOST_ROWS
+
+    def __init__(self, url: str, local: str | None = None) -> None:
+        servers, name = address_in(url)
+        self._stream = Stream(servers, name)
+        self._local = local
+        self._temporary = ""
+        self._background: Background | None = None
+        self._file: Copy | None = None
+        self._partition: Partition | None = None
+
+    def open(self) -> None:
+        copy = self._opened_copy(self._local)
+        self._call(self._stream.open(makes=True))
+        self._call(self._stream.refuse_another())
+        partition = self._partition = Partition(self._stream, _WHOLE, copy)
+        self._call(partition.claim())
+        self._call(partition.restore())
+
+    def open_to_read(self) -> None:
+        """Read what the stream has, also during a run. Raises CannotOpen if it is not a store."""
+        self._call(self._stream.open(makes=False))
+        # That of a run is in use.
+        partition = self._partition = Partition(self._stream, _WHOLE, self._opened_copy(None))
+        self._call(partition.read_head())
+        self._call(partition.restore())
+
+    def close(self) -> None:
+        if self._background is not None:
+            with suppress(Exception):
+                self._call(self._stream.close())
+            self._background.stop()
+            self._background = None
+        self._partition = None
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        if self._temporary:
+            rmtree(self._temporary, ignore_errors=True)
+            self._temporary = ""
+
+    def stages(self) -> list[KeptStage]:
+        return self._copy.stages()
+
+    def declare(self, stages: Iterable[KeptStage]) -> None:
+        new, partition = list(stages), self._opened
+        if messages := partition.stages_as_new(new):
+            at = self._call(partition.write(messages))
+            self._copy.declare(new)
+            self._copy.has(Unit(), at)
+
+    def forget(self, stage: str) -> None:
+        partition = self._opened
+        self._delete(stage, [row.key for row in self._copy.scan(stage)])
+        at = self._call(partition.write([partition.subjects.forget(stage)]))
+        self._copy.forget(stage)
+        self._copy.has(Unit(), at)
+
+    def read(self, stage: str, keys: Sequence[bytes]) -> list[Row]:
+        return self._copy.read(stage, keys)
+
+    def due(self, stage: str, after: float, until: float, most: int) -> list[tuple[float, bytes]]:
+        return self._copy.due(stage, after, until, most)
+
+    def mark(self, partition: str) -> bytes | None:
+        return self._copy.mark(partition)
+
+    def marks(self) -> list[tuple[str, bytes]]:
+        return self._copy.marks()
+
+    def commit(self, unit: Unit) -> None:
+        if unit.parts:
+            raise CannotOpen(
+                f"The store {self._stream.where} is not an SQL database: rows of tables cannot be "
+                "in it."
+            )
+        if unit.rows or unit.gone or unit.marks:
+            self._write(unit)
+        for stage, until in unit.over.items():
+            # Whatever is not deleted now is over at the next commit too.
+            self._delete(stage, self._opened.over(stage, until))
+
+    def _write(self, unit: Unit) -> None:
+        partition = self._opened
+        at = self._call(partition.write(partition.messages(unit)))
+        self._copy.has(unit, at)
+
+    def _delete(self, stage: str, keys: list[bytes]) -> None:
+        for part in in_parts(keys):
+            self._write(Unit(gone={stage: part}))
+
+    def scan(self, stage: str) -> Iterator[Row]:
+        return self._copy.scan(stage)
+
+    def size(self, stage: str) -> tuple[int, int]:
+        return self._copy.size(stage)
+
+    def backup(self, path: str) -> None:
+        """Write a copy of the current state to a new SQLite file, which is a store. Raises
+        CannotOpen."""
+        self._copy.backup(path)
+
+    # What it is made of.
+
+    @property
+    def _opened(self) -> Partition:
+        assert self._partition is not None
+        return self._partition
+
+    @property
+    def _copy(self) -> Copy:
+        return self._opened.copy
+
+    def _opened_copy(self, folder: str | None) -> Copy:
+        if folder is None:
+            folder = self._temporary = mkdtemp(prefix="penstock-")
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError as error:
+            raise CannotOpen(f"Cannot make the folder {folder} for a copy: {error}.") from error
+        path = os.path.join(folder, f"{self._stream.name}.{_WHOLE}.state")
+        copy = self._file = Copy(path, self._stream.where)
+        copy.open()
+        return copy
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._background is None:
+            self._background = Background("penstock store in NATS")
+        return self._background.call(work)

@@ -1,0 +1,151 @@
+"""One partition of the states in a stream: its head, its commits, and its local copy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import aclosing
+from itertools import islice
+from math import inf
+
+from penstock.streams.base.errors import CannotOpen
+from penstock.streams.state.backend import MOST_OVER, KeptStage, Unit, other_format
+from penstock.streams.state.jetstream.batch import MOST
+from penstock.streams.state.jetstream.copy import At, Copy
+from penstock.streams.state.jetstream.messages import FORGOTTEN, Head, New, Subjects
+from penstock.streams.state.jetstream.reading import stored
+from penstock.streams.state.jetstream.stream import Stream
+
+__all__ = ["FORMAT", "MOST_ROWS", "Partition"]
+
+FORMAT = 1
+
+MOST_ROWS = MOST - 1
+"""The most rows, deletions and marks of one commit: the head is the other message."""
+
+# Seconds by which clocks of servers may differ, and more.
+_MARGIN = 86_400
+
+Progress = Callable[[int, int], None]
+"""Called with how many messages were read, and how many are left."""
+
+
+class Partition:
+    """The states of a `partition`, for one run that writes them, or to be read.
+
+    The commits are numbered: each expects the one before it to be the last, so a run that another
+    one has followed writes nothing more.
+    """
+
+    def __init__(self, stream: Stream, partition: str, copy: Copy) -> None:
+        self.subjects = Subjects(stream.name, partition)
+        self.copy = copy
+        self._stream = stream
+        self._head = Head(FORMAT, "", 0, [])
+        self._last = 0
+        self._stored = 0.0
+
+    async def claim(self) -> None:
+        """Let this run be the one that writes, from now on. Raises CannotOpen."""
+        run = os.urandom(8).hex()
+        found = await self._stream.head(self.subjects.head)
+        while True:
+            new, last = Head(FORMAT, run, 0, []), 0
+            if found is not None:
+                head, last, _ = found
+                self._check_format(head)
+                new = head.followed(run, last)
+            written = await self._stream.commit([], self.subjects.head, new, last)
+            if isinstance(written, int):
+                break
+            found = written
+        self._head = new
+        self._last = written
+        found = await self._stream.head(self.subjects.head)
+        if found is None or found[1] != written:
+            raise self._stream.lost(run, found)
+        self._stored = found[2]
+
+    def _check_format(self, head: Head) -> None:
+        if head.format != FORMAT:
+            raise other_format(self._stream.where, head.format, FORMAT)
+
+    async def restore(self, progress: Progress = lambda read, left: None) -> None:
+        """Read into the copy what the stream has and the copy has not."""
+        first = self._continued()
+        name, client = self._stream.name, self._stream.client
+        stages = stored(client, name, [self.subjects.stages], 1)
+        self.copy.add_stages([one async for some in stages for one in some], self.subjects)
+        read = 0
+        async with aclosing(stored(client, name, self.subjects.of_partition, first)) as messages:
+            async for some in messages:
+                last = some[-1]
+                self.copy.add(some, self.subjects, self._at(last.sequence, last.stored))
+                read += len(some)
+                progress(read, last.left)
+
+    def _at(self, sequence: int, when: float) -> At:
+        return At(self._stream.born, self._head.run, sequence, when)
+
+    def _continued(self) -> int:
+        """The sequence from which the copy is continued: 1 if it is not of this stream, or may be
+        of what this has lost, or so old that deletions since then are forgotten."""
+        at = self.copy.at
+        if at is not None:
+            is_of_it = at.born == self._stream.born and self._head.has(at.run, at.sequence)
+            if is_of_it and self._stored - at.stored < FORGOTTEN - _MARGIN:
+                return at.sequence + 1
+            self.copy.empty()
+        return 1
+
+    async def read_head(self) -> None:
+        """Find out how far the partition is, to read it beside the run that writes it."""
+        found = await self._stream.head(self.subjects.head)
+        if found is None:
+            raise CannotOpen(
+                f"{self._stream.where} is not a store yet: no run has begun to use it."
+            )
+        self._check_format(found[0])
+        self._head, self._last, self._stored = found
+
+    def messages(self, unit: Unit) -> list[New]:
+        """The messages of a unit. Raises CannotOpen if they are more than one commit can have."""
+        subjects = self.subjects
+        found = [subjects.row(stage, row) for stage, rows in unit.rows.items() for row in rows]
+        found += [subjects.gone(stage, key) for stage, keys in unit.gone.items() for key in keys]
+        if len(found) + len(unit.marks) > MOST_ROWS:
+            raise CannotOpen(
+                f"A commit to the store {self._stream.where} has {len(found):,} states and "
+                f"{len(unit.marks)} marks: more than {MOST_ROWS} are not stored as one fact."
+            )
+        found += [subjects.mark(*mark) for mark in unit.marks.items()]
+        return found
+
+    async def write(self, messages: list[New]) -> At:
+        """Store messages as one commit; returns how far a copy with it is. Raises CannotOpen if
+        another run writes now, and what `Stream.commit` raises."""
+        head = self._head
+        new = head._replace(commits=head.commits + 1)
+        written = await self._stream.commit(messages, self.subjects.head, new, self._last)
+        if not isinstance(written, int):
+            raise self._stream.lost(head.run, written)
+        self._head, self._last = new, written
+        return self._at(written, self._stored)
+
+    def over(self, stage: str, until: float) -> list[bytes]:
+        """The oldest keys of a stage that are over, as far as one commit deletes them."""
+        return [key for _, key in self.copy.due(stage, -inf, until, MOST_OVER)]
+
+    def stages_as_new(self, stages: list[KeptStage]) -> list[New]:
+        """The messages of stages that the copy has not, or not like that."""
+        known = self.copy.stages()
+        return [self.subjects.stage(one) for one in stages if one not in known]
+
+
+def in_parts(keys: list[bytes]) -> list[list[bytes]]:
+    """Keys, as many at a time as one commit deletes."""
+    rest = iter(keys)
+    parts: list[list[bytes]] = []
+    while part := list(islice(rest, MOST_ROWS)):
+        parts.append(part)
+    return parts
