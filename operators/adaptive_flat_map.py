@@ -38,6 +38,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
 
 from penstock.streams.base.errors import BuildError, describe
 from penstock.streams.base.keys import By, Key
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import is_async, require_count, require_parameters
 from penstock.streams.execution.handler import check_handler, check_timeout, handler_name
 from penstock.streams.execution.options import CallOptions, HandlerOptions
@@ -146,6 +147,7 @@ def _taking(options: Callable[P, HandlerOptions]) -> Callable[[Callable[..., Any
     return taking
 
 
+@recorded
 @_taking(HandlerOptions)
 def adaptive_flat_map(
     handler: Callable[[Any], Any],

@@ -30,6 +30,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.streams.base.errors import BuildError
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import given, is_at_least, require_count, require_seconds
 from penstock.streams.execution.handler import check_handler, check_timeout, handler_name
 from penstock.streams.failures.policy import OnError, Retry, check_policy, routed_by
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     _Results = Sequence[R | Exception] | None
 
 
+@recorded
 def batch(
     handler: Callable[[list[T]], Awaitable[_Results[R]] | _Results[R]],
     max_size: int = 1000,

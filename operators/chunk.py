@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from penstock.streams.base.errors import BuildError
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import given, require_count, require_seconds
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
@@ -32,6 +33,7 @@ __all__ = ["chunk"]
 T = TypeVar("T")
 
 
+@recorded
 def chunk(size: int, wait: float | None = None) -> Callable[[Flowable[T]], Flowable[list[T]]]:
     """Lists of `size` events, or of those that came within `wait` seconds of the first.
 

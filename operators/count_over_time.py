@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from penstock.streams.base.ahead import MAX_AHEAD, MaxAhead, check_max_ahead
 from penstock.streams.base.keys import By, Key, key_name
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import seconds_in
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
@@ -62,6 +63,7 @@ __all__ = ["count_over_time"]
 T = TypeVar("T")
 
 
+@recorded
 def count_over_time(
     by: By[T] | None = None,
     aggregate: Aggregate = "count",

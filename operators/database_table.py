@@ -27,6 +27,7 @@ from functools import partial
 
 from penstock.streams.base.database_url import redacted
 from penstock.streams.base.errors import BuildError
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import (
     is_at_least,
     is_text,
@@ -39,6 +40,7 @@ from penstock.streams.joins.database_table import DatabaseTable
 __all__ = ["database_table"]
 
 
+@recorded
 def database_table(
     url: str,
     table: str,

@@ -45,6 +45,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from penstock.streams.base.ahead import MAX_AHEAD, MaxAhead, check_max_ahead
 from penstock.streams.base.errors import BuildError
 from penstock.streams.base.keys import By, Key, key_name
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import (
     given,
     is_positive,
@@ -75,6 +76,7 @@ _HOLD = 1024
 _HALF_A_MICROSECOND = 0.5e-6
 
 
+@recorded
 def distinct_within(
     seconds: float,
     by: By[T],

@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 
 from penstock.streams.base.ahead import MAX_AHEAD, MaxAhead
 from penstock.streams.base.keys import By
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import LEAST, seconds_in
 from penstock.streams.event_time.timed_by import IDLE, require_one_stream, timed_by
 from penstock.streams.failures.policy import OnError
@@ -38,6 +39,7 @@ __all__ = ["event_time"]
 T = TypeVar("T")
 
 
+@recorded
 def event_time(
     field: By[T],
     lateness: float | timedelta = 0.0,

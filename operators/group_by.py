@@ -44,6 +44,7 @@ from typing import Any, NoReturn, TypeVar, overload
 
 from penstock.streams.base.errors import BuildError
 from penstock.streams.base.keys import By, Key, key_name
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import given, is_positive, require_count, require_parameters
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import (
@@ -118,6 +119,7 @@ def group_by(
 ) -> Callable[[Flowable[T]], Flowable[Group[Any, R]]]: ...
 
 
+@recorded
 def group_by(
     by: By[Any],
     buffer: int = 4096,

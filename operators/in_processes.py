@@ -31,6 +31,7 @@ from weakref import WeakKeyDictionary
 
 from penstock.streams.base import clock
 from penstock.streams.base.errors import BuildError, NotPicklable, as_raised, describe
+from penstock.streams.base.recorded import recorded
 from penstock.streams.execution.handler import Opened, Pooled, handler_name, pool_size
 from penstock.streams.failures.sent_error import SentError
 
@@ -47,6 +48,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+@recorded
 def in_processes(n: int) -> Callable[[Callable[[T], R]], Pooled[T, R]]:
     """Wrap a plain handler: `adaptive_flat_map(in_processes(4)(render))`, or decorate one.
 
@@ -65,6 +67,7 @@ def in_processes(n: int) -> Callable[[Callable[[T], R]], Pooled[T, R]]:
     # Slow to import, which would block the loop, and most pipelines do not need it.
     import_module("concurrent.futures.process")
 
+    @recorded
     def wrap(handler: Callable[[T], R]) -> Pooled[T, R]:
         return _Processes(handler, lambda: _pool(size), "in_processes")
 

@@ -20,6 +20,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import ParamSpec, TypeVar
 
+from penstock.streams.base.recorded import recorded
 from penstock.streams.execution.handler import Pooled, pool_size
 
 __all__ = ["in_threads"]
@@ -29,6 +30,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+@recorded
 def in_threads(n: int) -> Callable[[Callable[[T], R]], Pooled[T, R]]:
     """Wrap a plain handler: `adaptive_flat_map(in_threads(8)(fetch))`.
 
@@ -44,6 +46,7 @@ def in_threads(n: int) -> Callable[[Callable[[T], R]], Pooled[T, R]]:
     """
     size = pool_size("in_threads", n)
 
+    @recorded
     def wrap(handler: Callable[[T], R]) -> Pooled[T, R]:
         return Pooled(
             handler,

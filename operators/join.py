@@ -43,6 +43,7 @@ from reactivex import Observable
 from penstock.streams.base.ahead import MAX_AHEAD
 from penstock.streams.base.errors import BuildError
 from penstock.streams.base.keys import By, Key, key_name
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import is_text, seconds_in
 from penstock.streams.event_time.above import with_times
 from penstock.streams.event_time.clock import watermark_behind
@@ -122,6 +123,7 @@ def join(
 ) -> Callable[[Flowable[T]], Flowable[tuple[T | None, U | None]]]: ...
 
 
+@recorded
 def join(
     other: Observable[Any],
     by: By[Any],

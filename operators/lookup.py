@@ -43,6 +43,7 @@ from typing import Any, TypeVar, cast, overload
 from penstock.streams.base.ahead import MAX_AHEAD
 from penstock.streams.base.errors import BuildError, describe
 from penstock.streams.base.keys import By, Key, key_name
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import seconds_in
 from penstock.streams.event_time.above import with_times
 from penstock.streams.event_time.clock import watermark_behind
@@ -91,6 +92,7 @@ def lookup(
 ) -> Callable[[Flowable[T]], Flowable[tuple[T, dict[str, Any] | None]]]: ...
 
 
+@recorded
 def lookup(
     table: Table[Any] | DatabaseTable,
     by: By[Any],

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from penstock.streams.base.ahead import MAX_AHEAD, MaxAhead
 from penstock.streams.base.errors import CALL_ERRORS, BuildError, own_error
 from penstock.streams.base.keys import By
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import is_async, require_parameters
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import (
@@ -71,6 +72,7 @@ T = TypeVar("T")
 OnViolation = Literal["report", "stop"] | Callable[["Violation[T]"], object] | Sink["Violation[T]"]
 
 
+@recorded
 def monitor(
     formula: str | Formula | Automaton,
     by: By[T] | None = None,

@@ -37,6 +37,7 @@ from penstock.streams.base.errors import (
     own_error,
 )
 from penstock.streams.base.keys import Key, key_function, key_name
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import is_at_least, is_count, is_positive
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
@@ -60,6 +61,7 @@ Cost = str | Callable[[T], float]
 _ROUNDING = 1e-9
 
 
+@recorded
 class RateLimit:
     """A rate that several stages, also of several pipelines on one loop, may share.
 
@@ -198,6 +200,7 @@ def _check(rate: object, per: object, burst: object) -> None:
         )
 
 
+@recorded
 def rate_limit(
     rate: float | RateLimit,
     per: float = 1.0,

@@ -38,6 +38,7 @@ from collections.abc import AsyncIterable, Iterable, Mapping
 from typing import Any, TypeVar, cast, overload
 
 from penstock.streams.base.errors import BuildError
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import given, require_count
 from penstock.streams.groups.grouped import Group, Grouped
 from penstock.streams.pipelines.flowable import Flowable
@@ -120,6 +121,7 @@ class _Spreading(Flowable[Any]):
     """The operator that `spread` returns."""
 
 
+@recorded
 def spread(feeders: int | None = None) -> _Spread:
     """Rotate over the groups of `group_by`, or over a plain stream of iterables, async ones too.
 

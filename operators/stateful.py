@@ -36,6 +36,7 @@ from orjson import loads
 
 from penstock.streams.base.errors import BuildError, describe
 from penstock.streams.base.keys import By, Key, key_name
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import (
     LEAST,
     given,
@@ -104,6 +105,7 @@ def stateful(
 ) -> Callable[[Flowable[T]], Flowable[R]]: ...
 
 
+@recorded
 def stateful(
     step: Any,
     by: By[Any],

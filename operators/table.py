@@ -26,6 +26,7 @@ from reactivex import Observable
 from penstock.streams.base.ahead import MAX_AHEAD
 from penstock.streams.base.errors import BuildError
 from penstock.streams.base.keys import By, Key
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import seconds_in
 from penstock.streams.event_time.above import with_times
 from penstock.streams.event_time.timed_by import require_one_stream, timed_by
@@ -42,6 +43,7 @@ T = TypeVar("T")
 _IDLE = 1.0
 
 
+@recorded
 def table(
     stream: Observable[T],
     by: By[T],

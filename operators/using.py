@@ -21,6 +21,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar
 
 from penstock.streams.base.errors import BuildError, WrongType, describe
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import is_coroutine_function
 from penstock.streams.execution.handler import Openable, check_wrapped, handler_name
 
@@ -34,6 +35,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+@recorded
 def using(
     make: Callable[[], AbstractAsyncContextManager[S]],
 ) -> Callable[[Callable[[S, T], Awaitable[R]]], Openable[T, R]]:
@@ -61,6 +63,7 @@ def using(
             "using(ClientSession), or using(lambda: create_pool(url))"
         )
 
+    @recorded
     def wrap(handler: Callable[[S, T], Awaitable[R]]) -> Openable[T, R]:
         return _Using(make, handler)
 

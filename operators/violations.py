@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from penstock.streams.base.ahead import MAX_AHEAD, MaxAhead
 from penstock.streams.base.errors import CALL_ERRORS, own_error
 from penstock.streams.base.keys import By
+from penstock.streams.base.recorded import recorded
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import OnError, check_policy
 from penstock.streams.pipelines.flowable import Flowable
@@ -68,6 +69,7 @@ T = TypeVar("T")
 _MOST_WAITING = 1_024
 
 
+@recorded
 def violations(
     formula: str | Formula | Automaton,
     by: By[T] | None = None,

@@ -35,6 +35,7 @@ from penstock.streams.aggregates.aggregate import Aggregate
 from penstock.streams.base.ahead import MAX_AHEAD
 from penstock.streams.base.errors import BuildError
 from penstock.streams.base.keys import By, Key, all_events, key_name
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import LEAST, seconds_in
 from penstock.streams.event_time.above import with_times
 from penstock.streams.event_time.clock import watermark_behind
@@ -96,6 +97,7 @@ def window(
 ) -> Callable[[Flowable[T]], Flowable[Window[dict[str, Any]]]]: ...
 
 
+@recorded
 def window(
     shape: Shape,
     value: Any,

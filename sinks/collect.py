@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from penstock.streams.base.recorded import recorded
 from penstock.streams.protocol.event import Event, finish_all
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -25,6 +26,7 @@ __all__ = ["collect"]
 T = TypeVar("T")
 
 
+@recorded
 def collect(into: list[T]) -> Sink[T]:
     """Append every value to `into`, which the caller owns; each run appends to it.
 

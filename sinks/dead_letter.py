@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from penstock.streams.base.recorded import recorded
 from penstock.streams.failures.policy import DeadLetter, LettersOnly
 from penstock.streams.io.compression import check_suffix
 from penstock.streams.io.letter_line import letter_line
@@ -35,6 +36,7 @@ from penstock.streams.stages.sink_stage import BaseSinkStage, Closed, Sink
 __all__ = ["dead_letters"]
 
 
+@recorded
 def dead_letters(path: Path) -> Sink[DeadLetter]:
     """A sink for `route(...)`, `retry(..., then=route(...))` and `on_bad_line=route(...)`.
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import is_async
 from penstock.streams.execution.for_each_stage import STRIDE, ForEachStage
 from penstock.streams.execution.handler import check_handler, handler_name
@@ -34,6 +35,7 @@ __all__ = ["for_each"]
 T = TypeVar("T")
 
 
+@recorded
 def for_each(
     function: Callable[[T], Awaitable[object] | object],
     *,

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.streams.base.errors import BuildError
 from penstock.streams.base.extras import require
 from penstock.streams.base.keys import By, Key, key_name
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import is_count, is_positive, is_text, require_parameters
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.nats.client.addresses import Servers, addresses_of
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["write_jetstream"]
 
 
+@recorded
 def write_jetstream(
     subject: str | Callable[[Any], str],
     servers: Servers = "nats://localhost:4222",

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.streams.base.recorded import recorded
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.io.compression import check_suffix
 from penstock.streams.io.encoding import json_line, json_lines
@@ -41,6 +42,7 @@ from penstock.streams.stages.sink_stage import BaseSinkStage, Closed, Sink
 __all__ = ["write_jsonl"]
 
 
+@recorded
 def write_jsonl(path: Path = "-", *, append: bool = False, on_error: OnError = "stop") -> Sink[Any]:
     """Write JSON lines to a file, a pipe or standard output.
 

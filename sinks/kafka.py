@@ -35,6 +35,7 @@ from uuid import uuid4
 
 from penstock.streams.base.errors import BuildError
 from penstock.streams.base.keys import By, Key, key_name
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import (
     is_count,
     is_duration,
@@ -68,6 +69,7 @@ _COMMIT_EVERY = 0.1
 _TRANSACTION = 10_000
 
 
+@recorded
 def write_kafka(
     topic: str | Callable[[Any], str],
     servers: Servers = "localhost:9092",

@@ -22,6 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
 
 from penstock.streams.base.errors import BuildError
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import is_positive
 from penstock.streams.diagnostics.histogram import (
     Summary,
@@ -54,6 +55,7 @@ def _print(summaries: dict[str, Summary], stream: TextIO) -> None:
         print(*texts, sep="\n", file=stream, flush=True)
 
 
+@recorded
 class latency_histogram(Sink[Any]):
     """Print count, min, max, mean, median and percentiles to standard error, in milliseconds.
 

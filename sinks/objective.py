@@ -19,6 +19,7 @@ from fractions import Fraction
 from typing import Any, TypeVar
 
 from penstock.streams.base.errors import BuildError
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import is_async, is_count, is_text, require_parameters
 from penstock.streams.diagnostics.objective import SLICE, Budget, share_of, target_of
 from penstock.streams.protocol.stage_info import StageInfo
@@ -31,6 +32,7 @@ __all__ = ["objective"]
 T = TypeVar("T")
 
 
+@recorded
 def objective(
     target: str,
     share: float,

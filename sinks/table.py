@@ -42,6 +42,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.streams.base.errors import BuildError
 from penstock.streams.base.keys import By
+from penstock.streams.base.recorded import recorded
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 __all__ = ["write_table"]
 
 
+@recorded
 def write_table(
     url: str,
     table: str = "queue",

@@ -34,6 +34,7 @@ from penstock.streams.base.errors import (
     BuildError,
     as_raised,
 )
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import is_count
 from penstock.streams.inbox.callers import (
     Admission,
@@ -63,6 +64,7 @@ __all__ = ["Inbox", "inbox"]
 T = TypeVar("T")
 
 
+@recorded
 @source
 def inbox(capacity: int) -> Inbox[Any]:
     """A stream into which other code puts events, with room for `capacity` events.

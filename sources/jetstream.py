@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from penstock.streams.base.errors import BuildError
 from penstock.streams.base.extras import require
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import is_duration, is_text
 from penstock.streams.failures.policy import OnBadInput, check_bad_input, routed_by
 from penstock.streams.nats.client.addresses import Servers, addresses_of
@@ -77,6 +78,7 @@ def read_jetstream(
 ) -> Flowable[bytes]: ...
 
 
+@recorded
 @source
 def read_jetstream(
     subject_or_stream: str,

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from orjson import JSONDecodeError, loads
 
 from penstock.streams.base.keys import By
+from penstock.streams.base.recorded import recorded
 from penstock.streams.failures.policy import OnBadInput
 from penstock.streams.io.body import SHALLOW, NotAValue, is_too_deep, json_value
 from penstock.streams.io.line_source import Format, LineOptions, decoding, read_lines_as
@@ -78,6 +79,7 @@ def read_jsonl(
 ) -> Flowable[T]: ...
 
 
+@recorded
 @source
 def read_jsonl(
     path: Path = "-",

@@ -37,6 +37,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from penstock.streams.base.errors import BuildError
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import (
     is_at_least,
     is_duration,
@@ -146,6 +147,7 @@ def read_kafka(
 ) -> Flowable[KafkaRecord[T | None]]: ...
 
 
+@recorded
 @source
 def read_kafka(
     topics: str | Sequence[str],

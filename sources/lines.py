@@ -29,6 +29,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from penstock.streams.base.keys import By
+from penstock.streams.base.recorded import recorded
 from penstock.streams.failures.policy import OnBadInput
 from penstock.streams.io.body import NotAValue
 from penstock.streams.io.line_source import Format, LineOptions, decoding, read_lines_as
@@ -70,6 +71,7 @@ def read_lines(
 ) -> Flowable[T]: ...
 
 
+@recorded
 @source
 def read_lines(
     path: Path = "-",

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from penstock.streams.base.clock import clock_of
 from penstock.streams.base.errors import BuildError, DatabaseUnavailable
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import is_positive
 from penstock.streams.boundary.from_iterable import Pulling
 from penstock.streams.boundary.once import Reading
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["queue_stats"]
 
 
+@recorded
 @source
 def queue_stats(
     url: str,

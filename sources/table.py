@@ -44,6 +44,7 @@ from socket import gethostname
 from typing import Any
 
 from penstock.streams.base.errors import BuildError
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import is_at_least, is_count
 from penstock.streams.failures.backoff import Backoff, check_backoff
 from penstock.streams.pipelines.flowable import Flowable
@@ -55,6 +56,7 @@ from penstock.streams.stages.source_stage import source
 __all__ = ["read_table"]
 
 
+@recorded
 @source
 def read_table(
     url: str,

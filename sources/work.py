@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.streams.base.errors import BuildError, describe
 from penstock.streams.base.extras import require
+from penstock.streams.base.recorded import recorded
 from penstock.streams.execution.limit_control import Overload
 from penstock.streams.execution.options import CallOptions, HandlerOptions
 from penstock.streams.failures.backoff import Backoff
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 __all__ = ["WorkPool"]
 
 
+@recorded
 class WorkPool:
     """A pool in which jobs are offered and requested: in this process, or on `servers`.
 

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from reactivex import Observable
 from reactivex import operators as stock
 
+from penstock.streams.base.recorded import recorded
 from penstock.streams.boundary.inner_stream import Input
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.event import Event
@@ -36,6 +37,7 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 
+@recorded
 def amb(right_source: Observable[S]) -> Callable[[Flowable[T]], Flowable[T | S]]:
     """The events of the stream, or of `right_source`: of that which has something first."""
     other = as_stream("amb", right_source)

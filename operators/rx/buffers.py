@@ -36,6 +36,7 @@ from reactivex import Observable
 from reactivex import operators as stock
 from reactivex.abc import SchedulerBase
 
+from penstock.streams.base.recorded import recorded
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.rx.lift import as_ours
 
@@ -51,6 +52,7 @@ __all__ = [
 T = TypeVar("T")
 
 
+@recorded
 def buffer(boundaries: Observable[Any]) -> Callable[[Flowable[T]], Flowable[list[T]]]:
     """Lists of what comes between the events of `boundaries`, a stream or an Observable.
 
@@ -63,6 +65,7 @@ def buffer(boundaries: Observable[Any]) -> Callable[[Flowable[T]], Flowable[list
     return as_ours(stock.buffer(boundaries))
 
 
+@recorded
 def buffer_when(
     closing_mapper: Callable[[], Observable[Any]],
 ) -> Callable[[Flowable[T]], Flowable[list[T]]]:
@@ -77,6 +80,7 @@ def buffer_when(
     return as_ours(stock.buffer_when(closing_mapper))
 
 
+@recorded
 def buffer_toggle(
     openings: Observable[Any],
     closing_mapper: Callable[[Any], Observable[Any]],
@@ -93,6 +97,7 @@ def buffer_toggle(
     return as_ours(stock.buffer_toggle(openings, closing_mapper))
 
 
+@recorded
 def buffer_with_count(
     count: int, skip: int | None = None
 ) -> Callable[[Flowable[T]], Flowable[list[T]]]:
@@ -107,6 +112,7 @@ def buffer_with_count(
     return as_ours(stock.buffer_with_count(count, skip))
 
 
+@recorded
 def buffer_with_time(
     timespan: float | timedelta,
     timeshift: float | timedelta | None = None,
@@ -122,6 +128,7 @@ def buffer_with_time(
     return as_ours(stock.buffer_with_time(timespan, timeshift, scheduler))
 
 
+@recorded
 def buffer_with_time_or_count(
     timespan: float | timedelta,
     count: int,

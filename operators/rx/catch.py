@@ -27,6 +27,7 @@ from typing import Any, TypeVar, overload
 from reactivex import Observable
 
 from penstock.streams.base.errors import WrongType, describe
+from penstock.streams.base.recorded import recorded
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
@@ -53,6 +54,7 @@ def catch(handler: Observable[S]) -> Callable[[Flowable[T]], Flowable[T | S]]: .
 def catch(handler: _Function[T, S]) -> Callable[[Flowable[T]], Flowable[T | S]]: ...
 
 
+@recorded
 def catch(
     handler: Observable[Any] | _Function[Any, Any],
 ) -> Callable[[Flowable[Any]], Flowable[Any]]:
@@ -77,6 +79,7 @@ def catch(
     return _followed("catch", choose, known, always=False)
 
 
+@recorded
 def on_error_resume_next(second: _Second[S]) -> Callable[[Flowable[T]], Flowable[T | S]]:
     """`catch` that reads `second` after the source in any case, and passes over its error too.
 

@@ -28,6 +28,7 @@ from typing import Any, TypeVar, overload
 from reactivex import Observable
 from reactivex import operators as stock
 
+from penstock.streams.base.recorded import recorded
 from penstock.streams.keyed.queues import joined
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.event import Event
@@ -70,6 +71,7 @@ def combine_latest(
 ) -> Callable[[Flowable[Any]], Flowable[tuple[Any, ...]]]: ...
 
 
+@recorded
 def combine_latest(
     *others: Observable[Any], prefetch: int = PREFETCH
 ) -> Callable[[Flowable[Any]], Flowable[tuple[Any, ...]]]:

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 from reactivex import Observable
 from reactivex import operators as stock
 
+from penstock.streams.base.recorded import recorded
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
@@ -39,6 +40,7 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 
+@recorded
 def concat(*sources: Observable[S]) -> Callable[[Flowable[T]], Flowable[T | S]]:
     """Read `sources`, streams or plain Observables, after the stream, one after another."""
     others = [as_stream("concat", source) for source in sources]

@@ -30,6 +30,7 @@ from typing import Any, TypeVar, cast
 from reactivex import compose
 from reactivex import operators as stock
 
+from penstock.streams.base.recorded import recorded
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage_info import Delivery, Placement, StageInfo
 from penstock.streams.rx.combining.flattening import Inner
@@ -42,6 +43,7 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 
+@recorded
 def exhaust_map(project: Callable[[T], Inner[S]]) -> Callable[[Flowable[T]], Flowable[S]]:
     """The events of the streams that `project` returns for values that come while none is read.
 
@@ -55,6 +57,7 @@ def exhaust_map(project: Callable[[T], Inner[S]]) -> Callable[[Flowable[T]], Flo
     )
 
 
+@recorded
 def exclusive() -> Callable[[Flowable[Any]], Flowable[Any]]:
     """`exhaust_map` of the values themselves: streams, Observables or futures."""
     info = StageInfo(

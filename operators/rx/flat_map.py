@@ -26,6 +26,7 @@ from typing import Any, TypeVar, overload
 
 from reactivex import operators
 
+from penstock.streams.base.recorded import recorded
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.rx.combining.flat_map import MOST_OPEN
 from penstock.streams.rx.combining.flattening import Inner, flattened
@@ -52,6 +53,7 @@ def flat_map(
 ) -> Callable[[Flowable[T]], Flowable[S]]: ...
 
 
+@recorded
 def flat_map(
     mapper: Callable[[Any], Any], max_concurrent: int = MOST_OPEN
 ) -> Callable[[Flowable[Any]], Flowable[Any]]:
@@ -74,6 +76,7 @@ def flat_map(
     )
 
 
+@recorded
 def merge_all(max_concurrent: int = MOST_OPEN) -> Callable[[Flowable[Any]], Flowable[Any]]:
     """The events of all streams that the stream has as values, `max_concurrent` read at once.
 
@@ -102,6 +105,7 @@ def concat_map(
 ) -> Callable[[Flowable[T]], Flowable[S]]: ...
 
 
+@recorded
 def concat_map(
     project: Callable[[Any], Any],
 ) -> Callable[[Flowable[Any]], Flowable[Any]]:
@@ -119,6 +123,7 @@ def concat_map(
     )
 
 
+@recorded
 def concat_all() -> Callable[[Flowable[Any]], Flowable[Any]]:
     """`concat_map` of the values themselves: streams, Observables, futures or iterables.
 

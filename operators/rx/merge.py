@@ -25,6 +25,7 @@ from reactivex import Observable
 from reactivex import operators as stock
 
 from penstock.streams.base.errors import BuildError
+from penstock.streams.base.recorded import recorded
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.rx.combining.flattening import flattened
@@ -49,6 +50,7 @@ def merge(
 def merge(*, max_concurrent: int | None) -> Callable[[Flowable[Any]], Flowable[Any]]: ...
 
 
+@recorded
 def merge(
     *sources: Observable[Any], max_concurrent: int | None = None, prefetch: int = PREFETCH
 ) -> Callable[[Flowable[Any]], Flowable[Any]]:

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 
 from reactivex import operators as stock
 
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import require_count
 from penstock.streams.pipelines.connecting import shared
 from penstock.streams.pipelines.flowable import Connectable, Flowable
@@ -36,6 +37,7 @@ __all__ = ["partition", "partition_indexed"]
 T = TypeVar("T")
 
 
+@recorded
 def partition(
     predicate: Callable[[T], bool], *, prefetch: int = PREFETCH
 ) -> Callable[[Flowable[T]], list[Flowable[T]]]:
@@ -51,6 +53,7 @@ def partition(
     return _split("partition", stock.filter, predicate, others, prefetch)
 
 
+@recorded
 def partition_indexed(
     predicate_indexed: Callable[[T, int], bool], *, prefetch: int = PREFETCH
 ) -> Callable[[Flowable[T]], list[Flowable[T]]]:

@@ -35,6 +35,7 @@ from reactivex.abc import SchedulerBase, SubjectBase
 from reactivex.subject import AsyncSubject, BehaviorSubject, ReplaySubject
 
 from penstock.streams.base.errors import BuildError, check_plain
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import require_count
 from penstock.streams.execution.handler import called_name
 from penstock.streams.pipelines.connecting import mapped
@@ -73,6 +74,7 @@ def publish(
 ) -> Callable[[Flowable[T]], Flowable[S]]: ...
 
 
+@recorded
 def publish(
     mapper: Callable[[Any], Any] | int | None = None, *, prefetch: int = PREFETCH
 ) -> Callable[[Flowable[Any]], Any]:
@@ -106,6 +108,7 @@ def publish_value(
 ) -> Callable[[Flowable[T]], Flowable[S]]: ...
 
 
+@recorded
 def publish_value(
     initial_value: Any, mapper: Callable[[Any], Any] | None = None, *, prefetch: int = PREFETCH
 ) -> Callable[[Flowable[Any]], Any]:
@@ -126,6 +129,7 @@ def publish_value(
     return _connectable(info, prefetch, mapper, keep)
 
 
+@recorded
 def replay(
     buffer_size: int | None = None,
     window: float | timedelta | None = None,
@@ -170,6 +174,7 @@ def multicast(
 ) -> Callable[[Flowable[T]], Flowable[S]]: ...
 
 
+@recorded
 def multicast(
     subject: SubjectBase[Any] | None = None,
     *,

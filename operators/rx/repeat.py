@@ -19,6 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from penstock.streams.base.recorded import recorded
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
@@ -30,6 +31,7 @@ __all__ = ["repeat"]
 T = TypeVar("T")
 
 
+@recorded
 def repeat(repeat_count: int | None = None) -> Callable[[Flowable[T]], Flowable[T]]:
     """Read the source `repeat_count` times in total; None: again and again.
 

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from penstock.streams.base.recorded import recorded
 from penstock.streams.failures.backoff import Backoff, check_backoff
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.event import Event
@@ -37,6 +38,7 @@ __all__ = ["retry"]
 T = TypeVar("T")
 
 
+@recorded
 def retry(
     retry_count: int | None = None, backoff: Backoff | None = None
 ) -> Callable[[Flowable[T]], Flowable[T]]:

@@ -31,6 +31,7 @@ from reactivex import Observable, from_future
 from reactivex import operators as stock
 from reactivex.abc import SchedulerBase
 
+from penstock.streams.base.recorded import recorded
 from penstock.streams.boundary.inner_stream import Input
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.event import Event, drop_all
@@ -45,6 +46,7 @@ __all__ = ["sample"]
 T = TypeVar("T")
 
 
+@recorded
 def sample(
     sampler: float | timedelta | Observable[Any], scheduler: SchedulerBase | None = None
 ) -> Callable[[Flowable[T]], Flowable[T]]:

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 from reactivex import Observable
 
 from penstock.streams.base.errors import CALL_ERRORS
+from penstock.streams.base.recorded import recorded
 from penstock.streams.boundary.inner_stream import Input
 from penstock.streams.execution.handler import called_name, with_plain_results
 from penstock.streams.keyed.queues import joined
@@ -45,6 +46,7 @@ __all__ = ["sequence_equal"]
 T = TypeVar("T")
 
 
+@recorded
 def sequence_equal(
     second: Observable[T] | Iterable[T], comparer: Callable[[T, T], bool] | None = None
 ) -> Callable[[Flowable[T]], Flowable[bool]]:

@@ -31,6 +31,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from penstock.streams.base.errors import BuildError
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import require_count
 from penstock.streams.pipelines.connecting import shared
 from penstock.streams.pipelines.flowable import Connectable, Flowable
@@ -43,6 +44,7 @@ __all__ = ["ref_count", "share"]
 T = TypeVar("T")
 
 
+@recorded
 def share(*, prefetch: int = PREFETCH) -> Callable[[Flowable[T]], Flowable[T]]:
     """The same stream, of which all readers get the same events; up to `prefetch` wait for each.
 
@@ -58,6 +60,7 @@ def share(*, prefetch: int = PREFETCH) -> Callable[[Flowable[T]], Flowable[T]]:
     return operator
 
 
+@recorded
 def ref_count() -> Callable[[Flowable[T]], Flowable[T]]:
     """`share` of a connectable stream: connected with its first reader, cancelled with the last.
 

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 from reactivex import Observable
 from reactivex import operators as stock
 
+from penstock.streams.base.recorded import recorded
 from penstock.streams.boundary.inner_stream import Input
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.event import Event, drop_all
@@ -35,6 +36,7 @@ __all__ = ["skip_until"]
 T = TypeVar("T")
 
 
+@recorded
 def skip_until(other: Observable[Any]) -> Callable[[Flowable[T]], Flowable[T]]:
     """The events of the stream after `other`, a stream, an Observable or a future, has emitted."""
     return signalled("skip_until", other, _Skipping, stock.skip_until(other))

@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from reactivex import operators as stock
 
+from penstock.streams.base.recorded import recorded
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.rx.lift import as_ours
 
@@ -28,6 +29,7 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 
+@recorded
 def start_with(*args: S) -> Callable[[Flowable[T]], Flowable[T | S]]:
     """The values `args`, and then the events of the stream."""
     return as_ours(stock.start_with(*args))

@@ -29,6 +29,7 @@ from typing import Any, TypeVar, cast
 
 from reactivex import operators as stock
 
+from penstock.streams.base.recorded import recorded
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage_info import Delivery, Placement, StageInfo
 from penstock.streams.rx.combining.flattening import Inner
@@ -41,6 +42,7 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 
+@recorded
 def switch_map(
     project: Callable[[T], Inner[S]] | None = None,
 ) -> Callable[[Flowable[T]], Flowable[S]]:
@@ -54,6 +56,7 @@ def switch_map(
     )
 
 
+@recorded
 def switch_map_indexed(
     project: Callable[[T, int], Inner[S]] | None = None,
 ) -> Callable[[Flowable[T]], Flowable[S]]:
@@ -64,6 +67,7 @@ def switch_map_indexed(
     )
 
 
+@recorded
 def flat_map_latest(mapper: Callable[[T], Inner[S]]) -> Callable[[Flowable[T]], Flowable[S]]:
     """Another name of `switch_map`."""
     return WithStock(
@@ -71,6 +75,7 @@ def flat_map_latest(mapper: Callable[[T], Inner[S]]) -> Callable[[Flowable[T]], 
     )
 
 
+@recorded
 def switch_latest() -> Callable[[Flowable[Any]], Flowable[Any]]:
     """`switch_map` of the values themselves: streams, Observables or futures."""
     info = StageInfo(

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 from reactivex import Observable
 from reactivex import operators as stock
 
+from penstock.streams.base.recorded import recorded
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.rx.combining.signalled import Signalled, signalled
@@ -34,6 +35,7 @@ __all__ = ["take_until"]
 T = TypeVar("T")
 
 
+@recorded
 def take_until(other: Observable[Any]) -> Callable[[Flowable[T]], Flowable[T]]:
     """The events of the stream until `other`, a stream, an Observable or a future, emits."""
     return signalled("take_until", other, _Taking, stock.take_until(other))

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 from reactivex import Observable
 from reactivex.abc import SchedulerBase
 
+from penstock.streams.base.recorded import recorded
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import Subscriber
@@ -41,6 +42,7 @@ __all__ = ["timeout"]
 T = TypeVar("T")
 
 
+@recorded
 def timeout(
     duetime: float | timedelta | datetime,
     other: Observable[T] | None = None,

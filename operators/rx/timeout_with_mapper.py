@@ -32,6 +32,7 @@ from reactivex.abc import DisposableBase
 from reactivex.disposable import SingleAssignmentDisposable
 
 from penstock.streams.base.errors import CALL_ERRORS
+from penstock.streams.base.recorded import recorded
 from penstock.streams.boundary.inner_stream import Input
 from penstock.streams.execution.handler import called_name
 from penstock.streams.pipelines.flowable import Flowable
@@ -52,6 +53,7 @@ __all__ = ["timeout_with_mapper"]
 T = TypeVar("T")
 
 
+@recorded
 def timeout_with_mapper(
     first_timeout: Observable[Any] | None = None,
     timeout_duration_mapper: Callable[[T], Observable[Any]] | None = None,

@@ -23,6 +23,7 @@ from reactivex import operators as stock
 from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 from reactivex.disposable import SingleAssignmentDisposable
 
+from penstock.streams.base.recorded import recorded
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import Last, on_stream
@@ -32,6 +33,7 @@ __all__ = ["to_future"]
 T = TypeVar("T")
 
 
+@recorded
 def to_future(
     future_ctor: Callable[[], asyncio.Future[Any]] | None = None,
     scheduler: SchedulerBase | None = None,

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from penstock.streams.base.recorded import recorded
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.rx.combining.succession import looping
 
@@ -29,6 +30,7 @@ __all__ = ["do_while", "while_do"]
 T = TypeVar("T")
 
 
+@recorded
 def while_do(condition: Callable[[Any], bool]) -> Callable[[Flowable[T]], Flowable[T]]:
     """Read the source as long as `condition(source)` is true; asked before each reading.
 
@@ -38,6 +40,7 @@ def while_do(condition: Callable[[Any], bool]) -> Callable[[Flowable[T]], Flowab
     return looping("while_do", condition, asks_first=True)
 
 
+@recorded
 def do_while(condition: Callable[[Any], bool]) -> Callable[[Flowable[T]], Flowable[T]]:
     """`while_do` that reads the source once before it asks the condition."""
     return looping("do_while", condition, asks_first=False)

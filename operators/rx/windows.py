@@ -38,6 +38,7 @@ from reactivex import Observable
 from reactivex import operators as stock
 from reactivex.abc import SchedulerBase
 
+from penstock.streams.base.recorded import recorded
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.rx.lift import as_ours
 
@@ -51,6 +52,7 @@ __all__ = [
 ]
 
 
+@recorded
 def window(boundaries: Observable[Any]) -> Callable[[Flowable[Any]], Flowable[Any]]:
     """Windows between the events of `boundaries`, a stream or an Observable.
 
@@ -65,6 +67,7 @@ def window(boundaries: Observable[Any]) -> Callable[[Flowable[Any]], Flowable[An
     return as_ours(stock.window(boundaries))
 
 
+@recorded
 def window_when(
     closing_mapper: Callable[[], Observable[Any]],
 ) -> Callable[[Flowable[Any]], Flowable[Any]]:
@@ -81,6 +84,7 @@ def window_when(
     return as_ours(stock.window_when(closing_mapper))
 
 
+@recorded
 def window_toggle(
     openings: Observable[Any],
     closing_mapper: Callable[[Any], Observable[Any]],
@@ -98,6 +102,7 @@ def window_toggle(
     return as_ours(stock.window_toggle(openings, closing_mapper))
 
 
+@recorded
 def window_with_count(
     count: int, skip: int | None = None
 ) -> Callable[[Flowable[Any]], Flowable[Any]]:
@@ -116,6 +121,7 @@ def window_with_count(
     return operator
 
 
+@recorded
 def window_with_time(
     timespan: float | timedelta,
     timeshift: float | timedelta | None = None,
@@ -135,6 +141,7 @@ def window_with_time(
     return as_ours(stock.window_with_time(timespan, timeshift, scheduler))
 
 
+@recorded
 def window_with_time_or_count(
     timespan: float | timedelta,
     count: int,

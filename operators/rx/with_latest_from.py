@@ -24,6 +24,7 @@ from typing import Any, TypeVar, overload
 from reactivex import Observable
 from reactivex import operators as stock
 
+from penstock.streams.base.recorded import recorded
 from penstock.streams.keyed.queues import joined
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.event import Event, drop_all
@@ -67,6 +68,7 @@ def with_latest_from(
 ) -> Callable[[Flowable[Any]], Flowable[tuple[Any, ...]]]: ...
 
 
+@recorded
 def with_latest_from(
     *sources: Observable[Any],
 ) -> Callable[[Flowable[Any]], Flowable[tuple[Any, ...]]]:

@@ -22,6 +22,7 @@ from typing import Any, TypeVar, overload
 from reactivex import Observable
 from reactivex import operators as stock
 
+from penstock.streams.base.recorded import recorded
 from penstock.streams.keyed.queues import joined
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
@@ -61,6 +62,7 @@ def zip(
 ) -> Callable[[Flowable[Any]], Flowable[tuple[Any, ...]]]: ...
 
 
+@recorded
 def zip(
     *args: Observable[Any], prefetch: int = PREFETCH
 ) -> Callable[[Flowable[Any]], Flowable[tuple[Any, ...]]]:

@@ -22,6 +22,7 @@ from penstock.streams.aggregates.quantiles import Quantiles
 from penstock.streams.aggregates.simple import Count, Extreme, First, Last
 from penstock.streams.aggregates.top import Top
 from penstock.streams.base.keys import By
+from penstock.streams.base.recorded import recorded
 
 __all__ = [
     "Aggregate",
@@ -42,11 +43,13 @@ __all__ = [
 S = TypeVar("S")
 
 
+@recorded
 def count() -> Aggregate[int]:
     """The number of values."""
     return Count()
 
 
+@recorded
 def sum(of: By[Any]) -> Aggregate[float]:
     """The sum of a number of each value: an int, and exact, if all of them are ints.
 
@@ -56,21 +59,25 @@ def sum(of: By[Any]) -> Aggregate[float]:
     return Sum(of)
 
 
+@recorded
 def mean(of: By[Any]) -> Aggregate[float]:
     """The mean of a number of each value, rounded once."""
     return Mean(of)
 
 
+@recorded
 def least(of: By[Any]) -> Aggregate[Any]:
     """The least of a number, or a text, of each value."""
     return Extreme(of, "least")
 
 
+@recorded
 def greatest(of: By[Any]) -> Aggregate[Any]:
     """The greatest of a number, or a text, of each value."""
     return Extreme(of, "greatest")
 
 
+@recorded
 def first(of: By[Any] | None = None) -> Aggregate[Any]:
     """The value, or a field of it, with the least time; of equal times, the one that came first.
 
@@ -79,6 +86,7 @@ def first(of: By[Any] | None = None) -> Aggregate[Any]:
     return First(of)
 
 
+@recorded
 def last(of: By[Any] | None = None) -> Aggregate[Any]:
     """The value, or a field of it, with the greatest time; of equal times, the one that came last.
 
@@ -87,6 +95,7 @@ def last(of: By[Any] | None = None) -> Aggregate[Any]:
     return Last(of)
 
 
+@recorded
 def list(of: By[Any] | None = None, most: int = 1000) -> Aggregate[builtins.list[Any]]:
     """The values, or a field of each, in order of time; of more than `most` the earliest.
 
@@ -95,6 +104,7 @@ def list(of: By[Any] | None = None, most: int = 1000) -> Aggregate[builtins.list
     return Collected(of, most)
 
 
+@recorded
 def distinct(of: By[Any]) -> Aggregate[int]:
     """The number of different values of a field: texts, numbers, None or tuples of these.
 
@@ -104,6 +114,7 @@ def distinct(of: By[Any]) -> Aggregate[int]:
     return Distinct(of)
 
 
+@recorded
 def quantiles(of: By[Any], *shares: float) -> Aggregate[builtins.list[float]]:
     """The quantiles of a number of each value: for shares 0.5 and 0.99 the median, and what 99 % do
     not exceed.
@@ -114,6 +125,7 @@ def quantiles(of: By[Any], *shares: float) -> Aggregate[builtins.list[float]]:
     return Quantiles(of, shares)
 
 
+@recorded
 def top(n: int, by: By[Any]) -> Aggregate[builtins.list[tuple[Any, int]]]:
     """The `n` most frequent keys, texts, numbers, None or tuples of these, each with its count.
 
@@ -123,6 +135,7 @@ def top(n: int, by: By[Any]) -> Aggregate[builtins.list[tuple[Any, int]]]:
     return Top(n, by)
 
 
+@recorded
 def fold(
     start: S, function: Callable[[S, Any], S], merge: Callable[[S, S], S] | None = None
 ) -> Aggregate[S]:

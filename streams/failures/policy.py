@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from penstock.streams.base.errors import BadArgument, BadWait, BuildError, describe, not_awaited
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import is_at_least, is_count, require_count
 from penstock.streams.protocol.identity import Identity
 from penstock.streams.protocol.stage_info import StageInfo
@@ -36,20 +37,25 @@ __all__ = [
 ]
 
 
-class Route(NamedTuple):
-    """Send the failed event to `sink` as a `DeadLetter`, and go on."""
-
+class _Route(NamedTuple):
     sink: Sink[DeadLetter]
 
 
-class Retry(NamedTuple):
-    """Try up to `times` times in total while the error is one of `on`, then do `then`."""
+# A tuple has no room for the record of its call, and a class of one has.
+class Route(_Route):
+    """Send the failed event to `sink` as a `DeadLetter`, and go on."""
 
+
+class _Retry(NamedTuple):
     times: int
     backoff: Backoff
     then: Literal["stop", "skip", "revert"] | Route
     on: type[Exception] | tuple[type[Exception], ...]
     wait: Callable[[Exception], float | None] | None = None
+
+
+class Retry(_Retry):
+    """Try up to `times` times in total while the error is one of `on`, then do `then`."""
 
     def asked(self, error: BaseException) -> float:
         """The seconds that `error` asks to wait for. Raises BadWait, and what `wait` raises."""
@@ -105,6 +111,7 @@ class LettersOnly:
     """Marks a sink that takes only dead letters, and so cannot be a sink for results."""
 
 
+@recorded
 def route(sink: Sink[DeadLetter]) -> Route:
     """Send failed events to a sink, such as `dead_letters(path)`, and go on.
 
@@ -119,6 +126,7 @@ def route(sink: Sink[DeadLetter]) -> Route:
     return Route(sink)
 
 
+@recorded
 def retry(
     times: int,
     backoff: Backoff | None = None,

@@ -10,10 +10,7 @@ from penstock.streams.sql_queue.rows import KeyedRows
 __all__ = ["DatabaseTable"]
 
 
-class DatabaseTable(NamedTuple):
-    """What `database_table` returns, for `lookup`: the rows of a table as they are now, or were
-    some seconds ago."""
-
+class _DatabaseTable(NamedTuple):
     open: Callable[[], KeyedRows]
     """Makes what reads the rows, not connected yet."""
     name: str
@@ -28,3 +25,9 @@ class DatabaseTable(NamedTuple):
     """The columns of a row; None: all."""
     patience: float
     """The seconds for which a database that is away is tried again."""
+
+
+# A tuple has no room for the record of its call, and a class of one has.
+class DatabaseTable(_DatabaseTable):
+    """What `database_table` returns, for `lookup`: the rows of a table as they are now, or were
+    some seconds ago."""

@@ -13,10 +13,7 @@ __all__ = ["Table"]
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Table(NamedTuple, Generic[T_co]):
-    """What `table` returns, for `lookup`: the rows of a stream by their key, each valid from its
-    time until that of the next."""
-
+class _Table(NamedTuple, Generic[T_co]):
     stream: Stream[T_co]
     """The rows, with their times."""
     by: By[Any]
@@ -27,3 +24,9 @@ class Table(NamedTuple, Generic[T_co]):
     """What gives the rows their times."""
     store: Store | None
     """Where the rows are kept; None: in memory."""
+
+
+# A tuple has no room for the record of its call, and a class of one has.
+class Table(_Table[T_co]):
+    """What `table` returns, for `lookup`: the rows of a stream by their key, each valid from its
+    time until that of the next."""

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from math import exp, log, sqrt
 
+from penstock.streams.base.recorded import recorded
 from penstock.streams.limits.slow_start import SlowStart
 from penstock.streams.limits.tally import exceeds, refused
 from penstock.streams.limits.window import Usual, Window, elasticity
@@ -335,6 +336,7 @@ class Elastic(Windowed):
             self._move(here.limit / self._stride(), "sink", "less does as well")
 
 
+@recorded
 def default(floor: int = 1, ceiling: int = 1000) -> Elastic:
     """Return a fresh default limiter that stays within `floor` and `ceiling`.
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from weakref import ref
 
 from penstock.streams.base.clock import call_on, running_loop
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import check_count
 from penstock.streams.limits.limiter import Outcome
 
@@ -20,6 +21,7 @@ class Follower(Protocol):
         """Another limit was assigned."""
 
 
+@recorded
 class Fixed:
     """Always `limit` events at once, whatever happens.
 
@@ -27,7 +29,7 @@ class Fixed:
     Raises BadArgument if it is not an int of at least 1.
     """
 
-    __slots__ = ("__weakref__", "_followers", "_limit")
+    __slots__ = ("__weakref__", "_followers", "_limit", "made_by")
 
     reason = "fixed"
 

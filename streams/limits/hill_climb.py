@@ -14,6 +14,7 @@ a low number of tasks in flight". It is here for comparison; use `default()` for
 
 from __future__ import annotations
 
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import check_count, check_share
 from penstock.streams.limits.limiter import Outcome
 
@@ -24,6 +25,7 @@ __all__ = ["HillClimb"]
 _TICK = 1e-7
 
 
+@recorded
 class HillClimb:
     """Epsilon-greedy search for the level of best throughput, in steps of one, from 1.
 
@@ -40,7 +42,16 @@ class HillClimb:
     Memory: one float per level that was ever in flight. BadArgument for a rate outside 0..1.
     """
 
-    __slots__ = ("_explore", "_learn", "_random", "_throughput", "ceiling", "limit", "reason")
+    __slots__ = (
+        "_explore",
+        "_learn",
+        "_random",
+        "_throughput",
+        "ceiling",
+        "limit",
+        "made_by",
+        "reason",
+    )
 
     floor = 1
 

@@ -12,6 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from penstock.streams.base.errors import BuildError
+from penstock.streams.base.recorded import recorded
 from penstock.streams.limits.choice import Limit, limit_of, limiter_for
 from penstock.streams.limits.limiter import Limiter, Outcome
 
@@ -66,6 +67,7 @@ class Member(Protocol):
         """Begin no call for this long."""
 
 
+@recorded
 class Shared:
     """`Shared(limiter)`: one object to give to each stage that calls the same dependency.
 

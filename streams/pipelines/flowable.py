@@ -33,6 +33,7 @@ from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase, SubjectBa
 from reactivex.disposable import Disposable
 
 from penstock.streams.base.errors import BuildError, WrongType
+from penstock.streams.base.recorded import recorded
 from penstock.streams.protocol.stage import EventSubscriber, RunningStage, Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -520,6 +521,7 @@ class Flowable(Stream[T_co], _Methods[T_co]):
         return Flowable.like(from_observable(observable, on_overflow))
 
     @staticmethod
+    @recorded
     def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable[T]:
         """A stream of an iterable's items; nothing is read before the first request."""
         from penstock.streams.boundary.from_iterable import iterated
@@ -527,6 +529,7 @@ class Flowable(Stream[T_co], _Methods[T_co]):
         return Flowable.like(iterated(iterable))
 
     @staticmethod
+    @recorded
     def from_async_iterable(
         factory: Callable[[], AsyncIterable[T]] | AsyncIterable[T],
     ) -> Flowable[T]:

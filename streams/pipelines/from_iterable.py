@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Callable, Iterable
 from typing import TypeVar
 
+from penstock.streams.base.recorded import recorded
 from penstock.streams.boundary.from_iterable import iterated, iterated_async
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.stages.source_stage import source
@@ -14,6 +15,7 @@ __all__ = ["from_async_iterable", "from_iterable"]
 T = TypeVar("T")
 
 
+@recorded
 @source
 def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable[T]:
     """Emit the items of `iterable`, one for each unit of demand.
@@ -39,6 +41,7 @@ def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable
     return Flowable.like(iterated(iterable))
 
 
+@recorded
 @source
 def from_async_iterable(
     factory: Callable[[], AsyncIterable[T]] | AsyncIterable[T],

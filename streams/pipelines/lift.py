@@ -7,6 +7,7 @@ from typing import TypeVar, cast
 
 from reactivex import Observable
 
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import require_count
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.rx.lift import HOLD
@@ -17,6 +18,7 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 
+@recorded
 def lift(
     operator: Callable[[Flowable[A]], Observable[B]],
     *,

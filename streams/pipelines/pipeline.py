@@ -38,6 +38,7 @@ from penstock.streams.stages.sink_stage import Sink
 from penstock.streams.stages.stream import Stream
 
 if TYPE_CHECKING:
+    from penstock.streams.definitions.definition import Definition
     from penstock.streams.workers.supervisor import WorkerFactory
 
 __all__ = ["Engine", "Pipeline", "PipelineRun", "new_event_loop", "run"]
@@ -205,6 +206,35 @@ class Pipeline:
         """
         note_use()
         return description(self.flowable, self.sinks, limit)
+
+    def definition(self) -> dict[str, Any]:
+        """What it is made of, as plain data: `source`, `operators`, `sinks`, `shared` things, and
+        under `stages` what `describe` says.
+
+        Functions are in it as `module:name`; one without a name, such as a lambda, is shown by its
+        file and line. Options that have their defaults are left out. Passwords of URLs are too.
+        """
+        from penstock.streams.definitions.definition import VERSION, stages_of
+
+        stages = stages_of(self.describe())
+        return {"penstock": VERSION, **self._defined().data, "stages": stages}
+
+    def _defined(self) -> Definition:
+        from penstock.streams.definitions.definition import defined
+
+        note_use()
+        return defined(self.flowable, self.sinks)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both are made alike, of the same named functions; what has no name, such as a
+        lambda, is equal to itself only."""
+        if not isinstance(other, Pipeline):
+            return NotImplemented
+        return self is other or self._defined().is_like(other._defined())
+
+    def __hash__(self) -> int:
+        # As many as are alike have the same stages.
+        return hash(tuple(stage.name for stage in self.describe()))
 
     def __repr__(self) -> str:
         return f"<Pipeline {' > '.join(stage.name for stage in self.describe())}>"

@@ -10,7 +10,7 @@ from reactivex import Observable
 
 from penstock.streams.base.errors import BuildError, not_awaited
 from penstock.streams.base.validation import require_parameters
-from penstock.streams.rx.lift import Last, Operator, name_of, read_on
+from penstock.streams.rx.lift import Last, Operator, name_of, piped, read_on
 from penstock.streams.stages.stream import Stream
 
 __all__ = ["apply"]
@@ -29,7 +29,7 @@ def apply(operators: Sequence[Operator], source: Stream[Any]) -> Any:
             from penstock.streams.rx.lifting import apply_all
 
             return apply_all(operators[position:], stream, _apply_unknown)
-        result = _apply_unknown(operator, stream)
+        result = piped(stream, (operator,), _apply_unknown(operator, stream))
     return result
 
 

@@ -9,13 +9,14 @@ at most `hold` of them. The kinds of operators are listed in `penstock.streams.r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from reactivex import Observable
 
 from penstock.streams.base.errors import BuildError, describe
+from penstock.streams.base.recorded import call_of
 from penstock.streams.stages.stream import Stream
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "check_demand",
     "name_of",
     "on_stream",
+    "piped",
     "read_on",
 ]
 
@@ -100,6 +102,20 @@ def check_demand(operator: str, source: object) -> None:
 def as_ours(operator: Operator) -> Operator:
     """A stock operator with the type of ours: `pipe` lifts it."""
     return operator
+
+
+def piped(source: Stream[Any], operators: Sequence[Operator], result: Any) -> Any:
+    """The result of `operators` on `source`, with a record of these on it, if it is a stream.
+
+    An operator of the user's that pipes through others leaves the records of these.
+    """
+    if isinstance(result, Stream) and result is not source:
+        stream: Any = cast(Any, result)
+        is_own = len(operators) == 1 and call_of(operators[0]) is None
+        if not is_own or (stream.piped is None and call_of(stream) is None):
+            stream.piped = source, tuple(operators)
+    # Its element type is unknown here.
+    return result  # pyright: ignore[reportUnknownVariableType]
 
 
 def read_on(result: Any) -> Stream[Any]:

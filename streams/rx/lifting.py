@@ -30,6 +30,7 @@ from penstock.streams.rx.lift import (
     Operator,
     WithStock,
     name_of,
+    piped,
     read_on,
 )
 from penstock.streams.rx.lifted import Lifted, LiftedHolding
@@ -146,8 +147,13 @@ def apply_all(
     windows: list[Part] = []
     if source.cut is not None:
         result, windows = source.cut[0], list(source.cut[1])
+    # What is recorded already, and the operators since then.
+    before, base, since = source, result, list[Operator]()
     for operator in operators:
         stream = read_on(result)
+        if stream is not base:
+            before, base, since = piped(before, since, stream), stream, []
+        since.append(operator)
         if windows and isinstance(operator, WithStock):
             operator = operator.stock
         parts = [_prepared(part) for part in recognise(operator)]
@@ -174,7 +180,9 @@ def apply_all(
                 result = _ours(part)(stream)
             else:
                 result = _lift_chain([part], stream, HOLD)
-    return cut_by(windows, read_on(result)) if windows else result
+    if windows:
+        result = cut_by(windows, read_on(result))
+    return piped(before, since, result)
 
 
 def _reads_windows(part: Part) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, Literal, TypeVar
 
 from penstock.streams.base.errors import BuildError, WrongType
+from penstock.streams.base.recorded import Call
 from penstock.streams.protocol.fields import as_changed, refuse_missing
 from penstock.streams.protocol.numbering import numbered_below
 from penstock.streams.protocol.stage import RunningStage, Subscriber
@@ -53,6 +54,12 @@ class Stream(Generic[T_co]):
     known: dict[int, tuple[StageInfo, StageInfo, StageInfo]] | None = None
     """Of a stream that is made many times alike, as one in each group is: what was given to
     describe a stage, what was above it, and what was made of these, by the number of that above."""
+
+    made_by: Call | None = None
+    """The call of a function that has made it."""
+
+    piped: tuple[Stream[Any], Sequence[Any]] | None = None
+    """The stream that was piped to make it, and through which operators."""
 
     cut: tuple[Stream[Any], Sequence[Any]] | None = None
     """If its values are windows that nothing reads yet: what is cut, and by which operators."""

@@ -13,6 +13,7 @@ from orjson import loads
 from penstock.streams.base.database_url import file_of, is_postgresql, redacted
 from penstock.streams.base.errors import BadArgument, BuildError, CannotOpen
 from penstock.streams.base.extras import missing_extra
+from penstock.streams.base.recorded import Call, recorded
 from penstock.streams.base.validation import is_at_least, is_count, is_text
 from penstock.streams.io.paths import is_path
 from penstock.streams.state.backend import Backend, KeptStage
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Store", "backend_at", "check_store"]
 
 
+@recorded
 class Store:
     """The states of one pipeline's stages, in files or in PostgreSQL, kept from run to run.
 
@@ -48,6 +50,8 @@ class Store:
     those that wait for a commit. Raises BuildError for wrong options, and MissingExtra if the
     package for PostgreSQL, RocksDB or NATS is not installed.
     """
+
+    made_by: Call
 
     def __init__(
         self,
@@ -75,7 +79,9 @@ class Store:
         """A store in memory, for tests. It lasts as long as this object: a run finds the states
         that earlier runs have committed, also after a crash."""
         memory = Memory()
-        return cls.of(memory, "memory", every=every, cache=cache)
+        store = cls.of(memory, "memory", every=every, cache=cache)
+        store.made_by = Call(cls.memory, (), {"every": every, "cache": cache})
+        return store
 
     @classmethod
     def of(cls, backend: Backend, name: str, *, every: float = 0.02, cache: int = 100_000) -> Store:

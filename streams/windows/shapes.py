@@ -9,6 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from penstock.streams.base.errors import BuildError
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import require_count
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ _UNITS = ("hour", "day", "week", "month", "year")
 _LEAST = Fraction(1, 1_000_000)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Regular:
     """Windows of equal length, of which one begins at 1970-01-01 in UTC and one each `every`
     seconds before and after it."""
@@ -50,7 +51,7 @@ class Regular:
         return f"tumbling({length})" if length == every else f"sliding({length}, {every})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Session:
     """Windows that end with `gap` seconds without an event, and are at most `most` seconds long."""
 
@@ -61,7 +62,7 @@ class Session:
         return f"session({_shown(self.gap)}, most={_shown(self.most)})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Calendar:
     """Windows of a unit of the calendar of a time zone."""
 
@@ -72,7 +73,7 @@ class Calendar:
         return f"calendar({self.unit}, {self.zone})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Counted:
     """Windows of so many events, in the order in which they come."""
 
@@ -89,6 +90,7 @@ Shape = Regular | Session | Calendar | Counted
 def tumbling(seconds: Seconds) -> Regular: ...
 @overload
 def tumbling(*, count: int) -> Counted: ...
+@recorded
 def tumbling(seconds: Seconds | None = None, *, count: int | None = None) -> Regular | Counted:
     """Windows of so many seconds (or a timedelta), one after the other; an event is in one of them.
 
@@ -107,6 +109,7 @@ def tumbling(seconds: Seconds | None = None, *, count: int | None = None) -> Reg
     return Regular(length, length)
 
 
+@recorded
 def sliding(length: Seconds, every: Seconds) -> Regular:
     """Windows of `length` seconds (or a timedelta), one of which begins at each multiple of
     `every`, counted from 1970-01-01T00:00:00Z; an event is in all that have its time.
@@ -124,6 +127,7 @@ def sliding(length: Seconds, every: Seconds) -> Regular:
     return exact
 
 
+@recorded
 def session(gap: Seconds, *, most: Seconds = 86_400) -> Session:
     """Windows of events that are less than `gap` seconds (or a timedelta) apart.
 
@@ -141,6 +145,7 @@ def session(gap: Seconds, *, most: Seconds = 86_400) -> Session:
     return exact
 
 
+@recorded
 def calendar(unit: Unit, *, zone: str = "UTC") -> Calendar:
     """Windows that are the hours, days, weeks (from Monday), months or years of a time zone.
 

@@ -41,6 +41,7 @@ ORDER = [
     "rx",
     "sql_queue",
     "joins",
+    "definitions",
     "running",
     "telemetry",
     "monitoring",

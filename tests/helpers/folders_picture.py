@@ -33,7 +33,7 @@ ROWS: list[tuple[str | None, str | None, str | None]] = [
     ("aggregates", "state", None),
     ("sql_queue", "rx", "running"),
     ("inbox", "event_time", "telemetry"),
-    ("windows", None, "workers"),
+    ("windows", "definitions", "workers"),
     ("monitoring", "pipelines", "joins"),
     ("nats", "groups", "kafka"),
     ("work_pulling", None, "testing"),

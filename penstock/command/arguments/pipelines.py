@@ -146,9 +146,9 @@ def add_draw(add_parser: AddParser) -> None:
     draw = with_file(add_parser, "draw", "show the stages of a pipeline with their bounds")
     draw.add_argument(
         "--format",
-        choices=("text", "mermaid", "svg"),
+        choices=("text", "mermaid", "svg", "json"),
         default="text",
-        help="the form of the output (default: text)",
+        help="the form of the output (default: text); json: the definition, as plain data",
     )
     add_limit(draw, "show the bounds of `penstock run` with this --limit")
     _add_workers(draw, "show what the workers of `penstock run` with these --workers run")

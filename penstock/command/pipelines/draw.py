@@ -24,6 +24,7 @@ from penstock.streams.stages.forgetting import unknown_again
 from penstock.streams.workers.placement import section_of
 
 __all__ = [
+    "as_json",
     "as_mermaid",
     "as_text",
     "call",
@@ -32,7 +33,7 @@ __all__ = [
     "parts_of",
 ]
 
-Format = Literal["text", "mermaid", "svg"]
+Format = Literal["text", "mermaid", "svg", "json"]
 
 
 def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
@@ -76,7 +77,9 @@ def draw(
         from penstock.streams.recording.recorder import kept_text
 
         note = kept_text(stages, sinks)
-    if form == "svg":
+    if form == "json":
+        picture = as_json(pipeline, stages)
+    elif form == "svg":
         picture = as_svg(stages[:-sinks], stages[-sinks:], repr(pipeline), note=note)
     else:
         picture = (as_mermaid if form == "mermaid" else as_text)(stages, sinks, note)
@@ -84,6 +87,16 @@ def draw(
         return put(picture)
     write(picture, output)
     return 0
+
+
+def as_json(pipeline: Pipeline, stages: list[StageInfo]) -> str:
+    """The definition, with these stages, as JSON."""
+    from json import dumps
+
+    from penstock.streams.definitions.definition import stages_of
+
+    definition = {**pipeline.definition(), "stages": stages_of(stages)}
+    return dumps(definition, indent=2, ensure_ascii=False) + "\n"
 
 
 def check_limit(pipeline: Pipeline) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -445,3 +446,17 @@ def test_nothing_to_limit_is_said_so(penstock: Penstock, write_file: Write) -> N
     result = penstock("draw", write_file("job.py", FORK), "--limit", "3")
     assert result.status == 2
     assert "--limit: this pipeline has no adaptive_flat_map() to limit" in result.err
+
+
+def test_the_json_is_the_definition_with_the_bounds_of_the_limit(
+    penstock: Penstock, write_file: Write
+) -> None:
+    path = write_file(
+        "limited.py",
+        "from penstock import from_iterable\n"
+        "async def handler(value): ...\n"
+        "pipeline = from_iterable([1]).pipe(adaptive_flat_map(handler)).to(write_jsonl())\n",
+    )
+    found = json.loads(penstock("draw", path, "--format", "json", "--limit", "5").out)
+    assert found["operators"] == [{"use": "adaptive_flat_map", "handler": "limited:handler"}]
+    assert [stage["holds"] for stage in found["stages"]] == [0, 261, 1024]
