@@ -49,7 +49,7 @@ def dead_letters(path: Path) -> Sink[DeadLetter]:
     >>> print(from_iterable(["1", "x"]).pipe(stage).to(collect([])))
     <Pipeline from_iterable > adaptive_flat_map > collect>
     """
-    check_suffix(output_name(path))
+    check_suffix(output_name(path), writing=True)
     return _DeadLetters(path)
 
 

@@ -57,7 +57,7 @@ def write_jsonl(path: Path = "-", *, append: bool = False, on_error: OnError = "
     <Pipeline from_iterable > write_jsonl>
     """
     check_policy(on_error, "write_jsonl")
-    check_suffix(output_name(path))
+    check_suffix(output_name(path), writing=True)
     return _JsonLines(path, append, on_error)
 
 

@@ -40,9 +40,10 @@ from penstock.streams.base.keys import By
 from penstock.streams.base.recorded import recorded
 from penstock.streams.failures.policy import OnBadInput
 from penstock.streams.io.body import SHALLOW, NotAValue, is_too_deep, json_value
+from penstock.streams.io.inputs.patterns import Order
 from penstock.streams.io.line_source import Format, LineOptions, decoding, read_lines_as
 from penstock.streams.io.lines import Line
-from penstock.streams.io.paths import Path
+from penstock.streams.io.paths import Paths
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.stages.source_stage import source
 
@@ -56,19 +57,20 @@ T = TypeVar("T")
 
 @overload
 def read_jsonl(
-    path: Path = "-",
+    path: Paths = "-",
     follow: bool = False,
     created: By[dict[str, Any]] | None = None,
     on_bad_line: OnBadInput = "report",
     max_line: int = 16 * 1024 * 1024,
     *,
     position: str | os.PathLike[str] | Store | None = None,
+    order: Order | None = None,
 ) -> Flowable[dict[str, Any]]: ...
 
 
 @overload
 def read_jsonl(
-    path: Path = "-",
+    path: Paths = "-",
     follow: bool = False,
     created: By[T] | None = None,
     on_bad_line: OnBadInput = "report",
@@ -76,13 +78,14 @@ def read_jsonl(
     *,
     decode: type[T] | Callable[[bytes], T],
     position: str | os.PathLike[str] | Store | None = None,
+    order: Order | None = None,
 ) -> Flowable[T]: ...
 
 
 @recorded
 @source
 def read_jsonl(
-    path: Path = "-",
+    path: Paths = "-",
     follow: bool = False,
     created: By[Any] | None = None,
     on_bad_line: OnBadInput = "report",
@@ -90,11 +93,16 @@ def read_jsonl(
     *,
     decode: Callable[[bytes], Any] | None = None,
     position: str | os.PathLike[str] | Store | None = None,
+    order: Order | None = None,
 ) -> Flowable[Any]:
     """Read events from a file, a pipe or standard input.
 
-    `path` is a file's name, "-" for standard input, or an open descriptor, which stays open. A name
-    that ends in `.gz` or `.zst`, or content that begins as gzip or zstd does, is decompressed.
+    `path` is a file's name, "-" for standard input, or an open descriptor, which stays open; or a
+    pattern such as `logs/*.gz`, or a list of paths. Several files are read one after another: those
+    of a list in its order, of a pattern by name, digits as numbers; with `order="name"` or
+    `order="time"` (of the last change) all in that order. A name that ends in `.gz`, `.zst`,
+    `.bz2` or `.xz`, or content that begins as these do, is decompressed.
+
     `follow` keeps reading as a file grows. After it was replaced, as by log rotation, it is read on
     until it has not grown for 5 seconds, and then the new file; one that was emptied or written
     anew is read from its start. `created` is the field or function that gives an event's time of
@@ -104,10 +112,11 @@ def read_jsonl(
     `decode` converts the bytes of a line to a value: a function, a msgspec Struct, a pydantic
     model, or a decoder of either; a line for which it raises is a bad line. `position` is the path
     of a small file that records how far everything is finished, where the next run continues: after
-    a kill at any moment nothing is lost, and only unfinished lines are repeated. It is refused for
-    pipes, for compressed input, for a file that has become shorter or has other content than was
-    read, with `follow` for a copy that no rotation has made, and while another run uses it (except
-    on Windows).
+    a kill at any moment nothing is lost, and only unfinished lines are repeated. With several files
+    it is a folder, and the next file is begun when the one before is finished. In a compressed file
+    all before the position is decompressed again. It is refused for pipes, for a file that has
+    become shorter or has other content than was read, with `follow` for a copy that no rotation has
+    made, and while another run uses it (except on Windows).
 
     Raises BuildError for options that cannot be combined, MissingExtra for `.zst` without the extra
     `zstd`.
@@ -126,7 +135,7 @@ def read_jsonl(
         if decode is None
         else decoding("read_jsonl", decode, skips_blank=True)
     )
-    options = LineOptions(path, follow, created, on_bad_line, max_line, position)
+    options = LineOptions(path, follow, created, on_bad_line, max_line, position, order)
     return Flowable.like(read_lines_as("read_jsonl", line_format, options))
 
 

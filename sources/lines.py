@@ -32,9 +32,10 @@ from penstock.streams.base.keys import By
 from penstock.streams.base.recorded import recorded
 from penstock.streams.failures.policy import OnBadInput
 from penstock.streams.io.body import NotAValue
+from penstock.streams.io.inputs.patterns import Order
 from penstock.streams.io.line_source import Format, LineOptions, decoding, read_lines_as
 from penstock.streams.io.lines import Line, TooLong
-from penstock.streams.io.paths import Path
+from penstock.streams.io.paths import Paths
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.stages.source_stage import source
 
@@ -48,19 +49,20 @@ T = TypeVar("T")
 
 @overload
 def read_lines(
-    path: Path = "-",
+    path: Paths = "-",
     follow: bool = False,
     created: By[str] | None = None,
     on_bad_line: OnBadInput = "report",
     max_line: int = 16 * 1024 * 1024,
     *,
     position: str | os.PathLike[str] | Store | None = None,
+    order: Order | None = None,
 ) -> Flowable[str]: ...
 
 
 @overload
 def read_lines(
-    path: Path = "-",
+    path: Paths = "-",
     follow: bool = False,
     created: By[T] | None = None,
     on_bad_line: OnBadInput = "report",
@@ -68,13 +70,14 @@ def read_lines(
     *,
     decode: type[T] | Callable[[bytes], T],
     position: str | os.PathLike[str] | Store | None = None,
+    order: Order | None = None,
 ) -> Flowable[T]: ...
 
 
 @recorded
 @source
 def read_lines(
-    path: Path = "-",
+    path: Paths = "-",
     follow: bool = False,
     created: By[Any] | None = None,
     on_bad_line: OnBadInput = "report",
@@ -82,6 +85,7 @@ def read_lines(
     *,
     decode: Callable[[bytes], Any] | None = None,
     position: str | os.PathLike[str] | Store | None = None,
+    order: Order | None = None,
 ) -> Flowable[Any]:
     """Read lines of text from a file, a pipe or standard input.
 
@@ -103,7 +107,7 @@ def read_lines(
         if decode is None
         else decoding("read_lines", decode, skips_blank=False)
     )
-    options = LineOptions(path, follow, created, on_bad_line, max_line, position)
+    options = LineOptions(path, follow, created, on_bad_line, max_line, position, order)
     return Flowable.like(read_lines_as("read_lines", line_format, options))
 
 

@@ -1,6 +1,6 @@
-"""Read and write gzip and zstd as a stream, in bounded memory.
+"""Read gzip, zstd, bzip2 and xz, and write gzip and zstd, as a stream, in bounded memory.
 
-Several members or frames in a row are read as one stream, as the usual tools do.
+Several members, frames or streams in a row are read as one, as the usual tools do.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, TypeGuard
 
 from penstock.streams.base.errors import BuildError, CannotOpen, InputCorrupt
 from penstock.streams.base.extras import missing_extra
@@ -27,9 +27,10 @@ __all__ = [
     "compression_of",
     "compressor",
     "is_block",
+    "is_read",
 ]
 
-Kind = Literal["gzip", "zstd"]
+Kind = Literal["gzip", "zstd", "bzip2", "xz"]
 
 # Bytes that a decompressor gets at once. While it still has output, the one for zstd does not say
 # how many of them it has used, and a small file has few. Chosen: larger pieces are not read faster.
@@ -38,11 +39,23 @@ _PIECE = 16 * 1024
 # 16 above the largest window: with the header and trailer of gzip (zlib's manual).
 _GZIP_WINDOW = zlib.MAX_WBITS + 16
 
-_SUFFIXES: dict[str, Kind] = {".gz": "gzip", ".zst": "zstd"}
+_SUFFIXES: dict[str, Kind] = {".gz": "gzip", ".zst": "zstd", ".bz2": "bzip2", ".xz": "xz"}
 
-# The first bytes of a gzip member (RFC 1952, 2.3.1) and of a zstd frame (RFC 8878, 3.1.1). No
-# text in UTF-8 begins with either.
-_MAGIC: dict[bytes, Kind] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+# A stream of bzip2 or xz has no end within it up to which a reader surely gets all.
+_WRITTEN = ("gzip", "zstd")
+
+# Zeros may follow them: tapes (the manual of GNU gzip), the padding of xz (its format, 2.2).
+_PADDED = ("gzip", "xz")
+
+# The first bytes of a gzip member (RFC 1952, 2.3.1), of a zstd frame (RFC 8878, 3.1.1), of xz (its
+# format, 2.1.1.1) and of bzip2, whose blocks have 100 to 900 KB. None begins a text in UTF-8 that
+# anybody would write: each has a control character, or ten characters that are always the same.
+_MAGIC: dict[bytes, Kind] = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zXZ\x00": "xz",
+    **{b"BZh%d1AY&SY" % size: "bzip2" for size in range(1, 10)},
+}
 
 # What Z_SYNC_FLUSH ends a block with (RFC 7692, 7.2.1).
 _FLUSHED = b"\x00\x00\xff\xff"
@@ -52,8 +65,6 @@ _ZSTD_DESCRIPTOR = 5
 
 # Other formats are recognized, so that they are not taken for text.
 _OTHER_SUFFIXES = {
-    ".xz": "xz",
-    ".bz2": "bzip2",
     ".lzma": "lzma",
     ".lz4": "lz4",
     ".7z": "7z",
@@ -62,21 +73,17 @@ _OTHER_SUFFIXES = {
     ".Z": "compress",
 }
 
-# Blocks of bzip2 have 100 to 900 KB. None begins a text in UTF-8 that anybody would write: each has
-# a control character, or ten characters that are always the same.
 _OTHER_MAGIC = {
-    b"\xfd7zXZ\x00": "xz",
     b"\x04\x22\x4d\x18": "lz4",
     b"7z\xbc\xaf\x27\x1c": "7z",
     b"PK\x03\x04": "zip",
     b"\x1f\x9d": "compress",
     b"\x78\x9c": "zlib",
-    **{b"BZh%d1AY&SY" % size: "bzip2" for size in range(1, 10)},
 }
 
 _ADVICE = (
-    "Only gzip and zstd are read and written (.gz and .zst): decompress it first, as by `xz -dc`, "
-    "or compress what is written by another program."
+    "Only gzip, zstd, bzip2 and xz are read, and gzip and zstd written (.gz, .zst, .bz2, .xz): "
+    "decompress it first, as by `unzip -p`, or compress what is written by another program."
 )
 
 _ALL_MAGIC: dict[bytes, str] = {**_MAGIC, **_OTHER_MAGIC}
@@ -88,13 +95,22 @@ MAGIC_SIZE = max(map(len, _ALL_MAGIC))
 class Unpacked:
     """Reads an input, decompressed if it is compressed.
 
-    The suffix .gz or .zst of `name` decides; for other names the first bytes do, unless the input
-    is not read `from_start`. `read` returns at most about `size` bytes, and raises InputCorrupt for
-    data that is damaged or ends early, and MissingExtra for zstd if its package is not installed.
+    The suffix of `name` decides; for other names the first bytes do, unless the input is not read
+    `from_start`; or `kind` is given. `read` returns at most about `size` bytes, and raises
+    InputCorrupt for data that is damaged or ends early, and MissingExtra for zstd if its package is
+    not installed.
     Memory: one read of the raw input, and `size` bytes.
     """
 
-    def __init__(self, raw: Descriptor, name: str, size: int, *, from_start: bool = True) -> None:
+    def __init__(
+        self,
+        raw: Descriptor,
+        name: str,
+        size: int,
+        *,
+        from_start: bool = True,
+        kind: Kind | None = None,
+    ) -> None:
         self._raw = raw
         self._name = name
         self._size = size
@@ -107,8 +123,10 @@ class Unpacked:
         """How many bytes of the raw input the members or frames have that ended."""
         self.ended_early = False
         """Whether the input has ended within a member or a frame that is not damaged before."""
+        self.ended = True
+        """Whether nothing follows when `read` has returned b""."""
         self.lasting = raw.lasting
-        kind = compression_by_name(name)
+        kind = kind or compression_by_name(name)
         self.read: Callable[[], bytes | None]
         if kind is None:
             self.read = self._first if from_start else self._plain
@@ -143,9 +161,9 @@ class Unpacked:
                 return None
             head = self._pending + data
             kind = compression_of(head)
-            if kind in _SUFFIXES.values():
+            if kind is not None and is_read(kind):
                 self._pending = head
-                self.read = self._unpack(cast(Kind, kind))
+                self.read = self._unpack(kind)
                 return self.read()
             if kind is not None:
                 raise CannotOpen(f"Cannot read {self._name}: it is compressed ({kind}). {_ADVICE}")
@@ -197,7 +215,7 @@ class Unpacked:
                 if frame.eof:
                     self._pending = frame.unused_data + self._pending
                     frame = None
-                    padded = kind == "gzip"
+                    padded = kind in _PADDED
                     self.whole = self.sizes()[0]
                 if output:
                     return output
@@ -236,6 +254,15 @@ def _unpackers(kind: Kind, name: str) -> tuple[Callable[[], Any], type[Exception
     """The decompressor of a member or frame, and the errors it raises."""
     if kind == "gzip":
         return _Gunzip, zlib.error
+    # Imported where they are used: a plain run does not.
+    if kind == "bzip2":
+        from bz2 import BZ2Decompressor
+
+        return BZ2Decompressor, OSError
+    if kind == "xz":
+        from lzma import LZMADecompressor, LZMAError
+
+        return LZMADecompressor, LZMAError
     package = _zstd(name)
     return package.ZstdDecompressor, package.ZstdError
 
@@ -296,16 +323,24 @@ def is_block(kind: Kind, start: bytes) -> bool:
     return len(start) < _ZSTD_DESCRIPTOR or bool(start[_ZSTD_DESCRIPTOR - 1] & 0b1110_0000)
 
 
-def check_suffix(name: str) -> None:
+def check_suffix(name: str, *, writing: bool = False) -> None:
     """Raise MissingExtra if `name` needs a package that is not installed, BuildError if its suffix
-    belongs to another compression."""
-    if compression_by_name(name) == "zstd":
+    belongs to a compression that is not read, or not written."""
+    kind = compression_by_name(name)
+    if kind == "zstd":
         _zstd(name)
+    elif writing and kind is not None and kind not in _WRITTEN:
+        raise BuildError(f"{name} has the name of a file compressed by {kind}. {_ADVICE}")
 
 
 def compression_of(first_bytes: bytes) -> str | None:
     """The compression of data that begins with `first_bytes`; MAGIC_SIZE of them suffice."""
     return next((kind for magic, kind in _ALL_MAGIC.items() if first_bytes.startswith(magic)), None)
+
+
+def is_read(kind: str) -> TypeGuard[Kind]:
+    """Whether data of this compression can be read."""
+    return kind in _SUFFIXES.values()
 
 
 def compression_by_name(name: str) -> Kind | None:

@@ -17,7 +17,7 @@ from penstock.streams.io.file_lock import locked
 from penstock.streams.protocol.event import Event, Origin
 from penstock.streams.runtime.context import Run
 
-__all__ = ["ABOUT", "InFile", "InStore", "position_in", "written"]
+__all__ = ["ABOUT", "InFile", "InStore", "position_in", "saved_in", "written"]
 
 ABOUT = ("position",)
 """What the text is, to `streams.delivery.text`. The file it is about is in its body: one that was
@@ -36,6 +36,7 @@ class InFile:
         self.files = [f"{own}{suffix}" for suffix in ("", ".new", ".lock")]
         self._path = path
         self._content = content
+        self._run = run
         self._is_locked = False
         self._lock: int | None = None
         self._commit = Commit(
@@ -58,7 +59,7 @@ class InFile:
                 "share().",
             )
             self._is_locked = True
-        return _saved(self._path)
+        return saved_in(self._path)
 
     def again(self, name: str) -> str:
         """What to do to read the input from its start."""
@@ -111,6 +112,10 @@ class InStore(Participant):
         self.name = marks.name
         self.files = [f"{os.path.abspath(marks.name)}{suffix}" for suffix in _BESIDE_STORE]
         self._partition = ""
+        # The last marks of files that were read before the present one, until they are written, and
+        # those of which that was begun.
+        self._left: dict[str, bytes] = {}
+        self._begun: dict[str, bytes] = {}
         self._marks = marks.marks_in(run)
         self._origin = origin
         self._content = content
@@ -118,13 +123,22 @@ class InStore(Participant):
         self.changed: Callable[[], None] = _nothing
 
     def marks(self, events: Sequence[Event[Any]]) -> Iterator[tuple[str, bytes]]:
+        self._begun = dict(self._left)
+        yield from self._begun.items()
         yield self._partition, self._content(events)
+
+    def written(self) -> None:
+        for partition in self._begun:
+            self._left.pop(partition, None)
 
     def finish(self, events: Sequence[Event[Any]]) -> None:
         self._finish(events)
 
     def load(self, name: str) -> dict[str, Any] | None:
-        """The position in the file of this name; None if there is none. Raises CannotOpen."""
+        """The position in the file of this name, which is read after another one that is finished;
+        None if there is none. Raises CannotOpen."""
+        if self._partition:
+            self._left[self._partition] = self._content(())
         self._partition = f"file {written(os.path.abspath(name))}"
         content = self._marks.mark(self._partition)
         return None if content is None else _read(content, self.name, self.again(name))
@@ -146,7 +160,7 @@ def written(path: str) -> str:
     return path.encode("utf-8", "backslashreplace").decode()
 
 
-def _saved(path: str) -> dict[str, Any] | None:
+def saved_in(path: str) -> dict[str, Any] | None:
     """The position that the last process saved, None if there was none."""
     try:
         with open(path, "rb") as file:

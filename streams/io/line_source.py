@@ -14,16 +14,24 @@ from operator import length_hint
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, get_origin, is_typeddict
 
 from penstock.streams.base import clock
-from penstock.streams.base.errors import BadLine, BuildError, LineTooLong, PenstockError, describe
+from penstock.streams.base.errors import (
+    BadLine,
+    BuildError,
+    CannotOpen,
+    LineTooLong,
+    PenstockError,
+    describe,
+)
 from penstock.streams.base.keys import By, Key, key_name
 from penstock.streams.base.validation import is_count, require_parameters, seconds_of, unit_of
 from penstock.streams.failures.dead_letters import channel_to
 from penstock.streams.failures.policy import OnBadInput, Route, check_bad_input, routed_by
 from penstock.streams.io.body import NotAValue
-from penstock.streams.io.compression import Unpacked, check_suffix, compression_by_name
+from penstock.streams.io.compression import Kind, Unpacked, check_suffix, compression_by_name
 from penstock.streams.io.following import Following
+from penstock.streams.io.inputs.patterns import Order, files_of, is_several
 from penstock.streams.io.lines import Line, LineSplitter, TooLong
-from penstock.streams.io.paths import Path, file_of, input_name, is_path
+from penstock.streams.io.paths import Paths, actual_input, file_of, input_name, is_path
 from penstock.streams.io.reader import CHUNK, open_input
 from penstock.streams.protocol.acknowledgement import Nobody
 from penstock.streams.protocol.event import BaseEvent, Decoded, Ending, Event, new_events
@@ -39,6 +47,7 @@ from penstock.streams.stages.time_slice import fitting
 
 if TYPE_CHECKING:
     from penstock.streams.delivery.marks import Marks
+    from penstock.streams.io.inputs.several import Several
     from penstock.streams.io.position import Position
 
 __all__ = ["Creation", "Format", "LineOptions", "decoding", "read_lines_as"]
@@ -70,23 +79,27 @@ class Format(NamedTuple, Generic[T]):
 class LineOptions(NamedTuple):
     """The options of all sources of lines; see `read_jsonl`."""
 
-    path: Path
+    path: Paths
     follow: bool
     created: By[Any] | None
     on_bad_line: OnBadInput
     max_line: int
     position: str | os.PathLike[str] | Marks | None
+    order: Order | None = None
 
 
 def read_lines_as(name: str, line_format: Format[T], options: LineOptions) -> Stream[T]:
     """The source `name`. Raises BuildError for invalid options, and MissingExtra."""
     path = options.path
     source = input_name(path)
-    compressed = compression_by_name(source) is not None
+    several = is_several(path)
+    compressed = not several and compression_by_name(source) is not None
     if not is_count(options.max_line):
         raise BuildError(f"{name}(max_line={options.max_line!r}): at least 1 byte is needed")
     check_bad_input(options.on_bad_line, name, "on_bad_line")
-    if options.follow and (path == "-" or isinstance(path, int) or compressed):
+    if options.order not in (None, "name", "time"):
+        raise BuildError(f"{name}(order={options.order!r}): it is 'name' or 'time'")
+    if options.follow and (path == "-" or isinstance(path, int) or compressed or several):
         raise BuildError(
             f"{name}({source!r}, follow=True): only a plain file can be followed, by its name; "
             "standard input is read until it ends anyway"
@@ -100,12 +113,8 @@ def read_lines_as(name: str, line_format: Format[T], options: LineOptions) -> St
             f"{name}(position={position!r}): the path of a file is needed, in which the position "
             "is kept, or a Store"
         )
-    if position is not None and compressed:
-        raise BuildError(
-            f"{name}({source!r}, position=...): in a compressed file there is no place to go on "
-            "from; decompress it first"
-        )
-    check_suffix(source)
+    for one in files_of(path) if several else [source]:
+        check_suffix(one)
     details = [source]
     if options.follow:
         details.append("followed")
@@ -203,7 +212,7 @@ def _is_plain(decode: object) -> bool:
 class _Reading(BaseSourceStage):
     """`_lines` are from the last read, and not emitted yet."""
 
-    _input: Unpacked | Following | None = None
+    _input: Unpacked | Following | Several | None = None
     _lines: Iterator[Line] = iter(())
     _read_at = 0.0
     # Whether nothing follows the lines that were read.
@@ -228,8 +237,11 @@ class _Reading(BaseSourceStage):
         super().__init__(downstream, run, info)
         self._format = line_format
         self._path = options.path
+        self._order: Order | None = options.order
         self._name = input_name(options.path)
         self.file = file_of(options.path)
+        # Decompressed bytes before the position, which are read again and left out.
+        self._skip = 0
         self._follow = options.follow
         created, route = options.created, options.on_bad_line
         self._created = None if created is None else Creation(created, run.now, self._warn)
@@ -246,7 +258,9 @@ class _Reading(BaseSourceStage):
             from penstock.streams.io.position import Position
 
             self._position = Position(
-                options.position, run, self, self._all_finished, follow=options.follow
+                *(options.position, run, self, self._all_finished),
+                follow=options.follow,
+                several=is_several(actual_input(options.path)),
             )
             self._wait = Wait(run, self.info, self._waits)
             self.ack = self._position.settle
@@ -289,12 +303,20 @@ class _Reading(BaseSourceStage):
         if data:
             if self._another_file:
                 self._another_file = False
-                self._number = 0
+                self._number = 0 if position is None else position.line
+            if self._skip:
+                skipped = min(self._skip, len(data))
+                self._skip -= skipped
+                data = data[skipped:]
+                if not data:
+                    return True
             lines = self._splitter.feed(data)
         else:
             lines = self._splitter.end()
-            self._another_file = isinstance(self._input, Following) and not self._input.ended
-            self._ended = not self._another_file
+            self._ended = self._input.ended
+            self._another_file = not self._ended
+            if position is not None:
+                position.end()
         self._lines = iter(lines)
         if position is not None:
             position.has_read(data)
@@ -315,8 +337,16 @@ class _Reading(BaseSourceStage):
         self._wait.end()
         self.wake_soon()
 
-    def _open(self) -> Unpacked | Following:
+    def _open(self) -> Unpacked | Following | Several:
         position = self._position
+        path = actual_input(self._path)
+        if is_several(path):
+            names = files_of(path, self._order)
+            if not names:
+                raise CannotOpen(f"Cannot read {input_name(path)}: no file has such a name.")
+            from penstock.streams.io.inputs.several import Several
+
+            return Several(names, self._open_next)
         if position is not None:
             earlier = [version.descriptor for version in position.rotated(self._name)]
             if self._follow or earlier:
@@ -327,8 +357,23 @@ class _Reading(BaseSourceStage):
                 )
         if self._follow:
             return Following(self._name, self.run, self.info, self.wake)
-        opened = self._begin_at if position is not None else None
-        return open_input(self._path, self.run, self.wake, opened)
+        return self._open_file(path)
+
+    def _open_next(self, name: str) -> Unpacked:
+        self._name, self.file = name, file_of(name)
+        return self._open_file(name)
+
+    def _open_file(self, path: Any) -> Unpacked:
+        position = self._position
+        if position is None:
+            return open_input(path, self.run, self.wake)
+
+        def opened(descriptor: int) -> Kind | None:
+            self._begin_at(descriptor)
+            self._skip = position.skip
+            return position.packed
+
+        return open_input(path, self.run, self.wake, opened)
 
     def _begin_at(self, descriptor: int) -> int:
         position = self._position
@@ -447,7 +492,7 @@ class _Reading(BaseSourceStage):
             self._input.close()
             self._input = None
 
-    def _note_sizes(self, opened: Unpacked | Following) -> None:
+    def _note_sizes(self, opened: Unpacked | Following | Several) -> None:
         self._sizes = opened.sizes()
         if isinstance(opened, Following):
             self._rotated, self._emptied = opened.rotated, opened.emptied

@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from itertools import combinations
@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, TypeGuard
 
 from penstock.streams.base.errors import BuildError, CannotOpen
 from penstock.streams.io.compression import compression_by_name
+from penstock.streams.io.inputs.patterns import files_of, is_several, listed
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.process.standard_streams import Taken, standing_for
 
@@ -28,6 +29,7 @@ if sys.platform != "win32":
 __all__ = [
     "OPEN_FLAGS",
     "Path",
+    "Paths",
     "Written",
     "actual_input",
     "actual_output",
@@ -49,6 +51,9 @@ __all__ = [
 Path = str | os.PathLike[str] | int
 """A file's name, "-" for a standard stream, or an open descriptor, which stays open."""
 
+Paths = Path | Sequence[str | os.PathLike[str]]
+"""The same, where the name of an input may be a pattern such as `logs/*.gz`, or several paths."""
+
 # For each use: the access, the descriptor of the standard stream, and the other use.
 _USES = {"read": (os.O_RDONLY, 0, "written"), "write": (os.O_WRONLY, 1, "read")}
 
@@ -58,7 +63,7 @@ _FOLDERS = ("/dev/fd/", "/proc/self/fd/")
 OPEN_FLAGS: int = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 """Flags of every `open`, besides those of its access."""
 
-input_path: ContextVar[Path] = ContextVar("penstock input", default="-")
+input_path: ContextVar[Paths] = ContextVar("penstock input", default="-")
 """The path that `read_jsonl("-")` reads; "-" is standard input itself."""
 
 output_path: ContextVar[Path] = ContextVar("penstock output", default="-")
@@ -73,32 +78,33 @@ _NUMBERS = {
 }
 
 
-def actual_input(path: Path) -> Path:
-    """The path or descriptor to read in place of `path`."""
+def actual_input(path: Any) -> Any:
+    """The paths or the descriptor to read in place of `path`."""
     return _numbered(_in_place_of(path, input_path))
 
 
 def actual_output(path: Path) -> Path:
     """The path or descriptor to write in place of `path`."""
-    return _numbered(_in_place_of(path, output_path))
+    found: Path = _numbered(_in_place_of(path, output_path))
+    return found
 
 
-def _in_place_of(path: Path, standard: ContextVar[Path]) -> Path:
+def _in_place_of(path: Any, standard: ContextVar[Any]) -> Any:
     return standard.get() if path == "-" else path
 
 
-def _numbered(path: Path) -> Path:
+def _numbered(path: Any) -> Any:
     """The number of a standard stream that is given by its name as a file."""
     return _NUMBERS.get(os.fspath(path), path) if is_path(path) else path
 
 
-def input_name(path: Path) -> str:
+def input_name(path: Paths) -> str:
     """An input's name; its suffix shows the compression."""
     path = _in_place_of(path, input_path)
     return "standard input" if path == "-" else _name(path)
 
 
-def file_of(path: Path) -> str:
+def file_of(path: Paths) -> str:
     """The name of the file whose lines are read, for messages about these; "" if it is none."""
     return "" if actual_input(path) == "-" else input_name(path)
 
@@ -112,6 +118,8 @@ def output_name(path: Path) -> str:
 def _name(path: Any) -> str:
     if isinstance(path, int):
         return f"descriptor {path}"
+    if is_several(path) and not isinstance(path, str) and path and all(map(is_path, path)):
+        return listed(path)
     if not is_path(path):
         raise BuildError(
             f'{path!r} is not the path of a file: give a str or a Path, "-", or an open descriptor'
@@ -182,10 +190,13 @@ def standard_streams_of(stages: Iterable[StageInfo]) -> set[int]:
     used: set[object] = set()
     for stage in stages:
         if stage.files.path is not None:
-            read, path = actual_input(stage.files.path), actual_output(stage.files.path)
-            used.add(
-                (0 if read == "-" else read) if stage.is_source else 1 if path == "-" else path
-            )
+            if stage.is_source:
+                read = actual_input(stage.files.path)
+                paths: list[Any] = files_of(read) if is_several(read) else [read]
+                used.update(0 if path == "-" else path for path in paths)
+            else:
+                path = actual_output(stage.files.path)
+                used.add(1 if path == "-" else path)
         for sink in stage.routed:
             if sink.files.path is not None:
                 path = actual_output(sink.files.path)
@@ -201,22 +212,30 @@ _READ_ONCE = {
 }
 
 
-def read_once(path: Path) -> str:
+def read_once(path: Paths) -> str:
     """Why this input does not begin again when it is opened again; empty if it does, and for one
     that does not exist (yet)."""
-    path = actual_input(path)
-    if path == "-" or isinstance(path, int):
-        return f"{input_name(path)} is read once"
+    # Any: narrowing would take a list for a path.
+    actual: Any = actual_input(path)
+    if is_several(actual):
+        whys = [why for one in files_of(actual) if (why := read_once(one))]
+        return whys[0] if whys else ""
+    if actual == "-" or isinstance(actual, int):
+        return f"{input_name(actual)} is read once"
     try:
-        kind = _READ_ONCE.get(stat.S_IFMT(os.stat(path).st_mode))
+        kind = _READ_ONCE.get(stat.S_IFMT(os.stat(actual).st_mode))
     except (OSError, ValueError):
         return ""
-    return "" if kind is None else f"{os.fspath(path)} is {kind}, which is read once"
+    return "" if kind is None else f"{os.fspath(actual)} is {kind}, which is read once"
 
 
-def refuse_same_file(read: Path | None, written: Path | None) -> None:
+def refuse_same_file(read: Paths | None, written: Path | None) -> None:
     """BuildError if the output would destroy the input: they are one regular file."""
     if read is None or written is None:
+        return
+    if is_several(actual_input(read)):
+        for one in files_of(actual_input(read)):
+            refuse_same_file(one, written)
         return
     source = _regular_file(actual_input(read), 0)
     if source is not None and source == _regular_file(actual_output(written), 1):
@@ -283,8 +302,10 @@ def _regular_file(path: Path, standard: int) -> object:
     return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
 
 
-def is_same_file(path: str, other: Path, *, is_input: bool) -> bool:
+def is_same_file(path: str, other: Any, *, is_input: bool) -> bool:
     """Whether `path` names the regular file that `other`, an input or an output, does."""
+    if is_input and is_several(actual_input(other)):
+        return any(is_same_file(path, one, is_input=True) for one in files_of(actual_input(other)))
     taken = _regular_file(actual_input(other) if is_input else actual_output(other), 1 - is_input)
     return taken is not None and taken == _regular_file(os.path.abspath(path), 1)
 

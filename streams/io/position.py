@@ -12,6 +12,10 @@ What is written names the file: its path, its inode, how much it had, and a chec
 bytes that were read of it, which are kept, because a file may be emptied while its lines are in
 work (copytruncate of logrotate). It has a version and a checksum of its own.
 
+In a compressed file the offset counts the decompressed bytes, and the next process decompresses it
+again up to there. Its size and its last bytes are those of the file itself when it was opened; one
+that was read to its end, and all of which is finished, is not opened again while it has that size.
+
 A last line without a newline may be half written. It is taken as a line, and its size and checksum
 are kept, by which the next process sees whether it has changed, and then takes it again.
 """
@@ -20,7 +24,6 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 from zlib import crc32
@@ -31,16 +34,20 @@ from penstock.streams.base.errors import CannotOpen
 from penstock.streams.delivery.ledger import Ledger
 from penstock.streams.delivery.marks import Marks
 from penstock.streams.delivery.text import text_of
-from penstock.streams.io.compression import MAGIC_SIZE, compression_of
+from penstock.streams.io.compression import (
+    MAGIC_SIZE,
+    Kind,
+    compression_by_name,
+    compression_of,
+    is_read,
+)
+from penstock.streams.io.inputs.folder import InFolder
 from penstock.streams.io.kept_position import ABOUT, InFile, InStore, written
 from penstock.streams.io.lines import Line, TooLong
 from penstock.streams.io.rotated import Untraceable, Version, rotated
 from penstock.streams.protocol.event import Event, Origin
 from penstock.streams.protocol.identity import Identity
 from penstock.streams.runtime.context import Run
-
-if sys.platform != "win32":
-    pass
 
 __all__ = ["Position"]
 
@@ -53,6 +60,7 @@ class Position:
 
     It is kept in a file of its own, whose path is given, or in a store. `finished` is called when
     no taken line is unfinished any more. With `follow`, another file may take the name at any time.
+    With `several`, the input is several files, one after another, and the path that of a folder.
     Memory: a few numbers for each line that is unfinished. Time: O(1) per line, and one small file
     written per loop iteration in which lines finish.
     """
@@ -65,12 +73,19 @@ class Position:
         finished: Callable[[], None],
         *,
         follow: bool,
+        several: bool = False,
     ) -> None:
-        self._kept = (
-            InFile(os.fspath(kept), run, self._content)
-            if isinstance(kept, str | os.PathLike)
-            else InStore(kept, run, origin, self._content, self._finish)
-        )
+        self._kept: InFile | InStore
+        if not isinstance(kept, str | os.PathLike):
+            self._kept = InStore(kept, run, origin, self._content, self._finish)
+        elif several:
+            self._kept = InFolder(os.fspath(kept), run, self._content, _has_what_was_read)
+        else:
+            self._kept = InFile(os.fspath(kept), run, self._content)
+        self._several = several
+        # How the present file is compressed, and whether it was read to its end.
+        self._packed: Kind | None = None
+        self._at_end = False
         self._run = run
         self._follow = follow
         self._name = self._generation = ""
@@ -163,8 +178,25 @@ class Position:
             self._is_loaded = True
             self._saved = self._kept.load(name)
 
+    @property
+    def packed(self) -> Kind | None:
+        """How the present file is compressed; None if it is not."""
+        return self._packed
+
+    @property
+    def skip(self) -> int:
+        """How many decompressed bytes of the present file, just begun, are before the position."""
+        return 0 if self._packed is None or self._at_end else self._next
+
+    def end(self) -> None:
+        """Note that all of the present file was read."""
+        if self._packed is not None and not self._at_end:
+            self._at_end = True
+            self._kept.changed()
+
     def begin(self, descriptor: int, name: str) -> int:
-        """Seek `descriptor`, just opened, to the position, and return that.
+        """Seek `descriptor`, just opened, to the position, and return that; a compressed file is
+        left at its start, or placed at its end if it is done.
 
         Raises CannotOpen if reading cannot be resumed in it, or if it is not the file of the
         position. A file that takes its name later is read from its start.
@@ -172,36 +204,52 @@ class Position:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise CannotOpen(f"Cannot keep a position in {name}: it is not a regular file.")
-        kind = compression_of(os.pread(descriptor, MAGIC_SIZE, 0))
-        if kind is not None:
+        kind = compression_by_name(name) or compression_of(os.pread(descriptor, MAGIC_SIZE, 0))
+        if not (kind is None or is_read(kind)):
             raise CannotOpen(
                 f"Cannot keep a position in {name}: it is compressed ({kind}). Decompress it first."
             )
-        self._load(name)
-        saved, self._saved = self._saved, None
+        if isinstance(self._kept, InFolder):
+            saved = self._kept.find(name, descriptor)
+        else:
+            if self._several:
+                # Each file has a mark of its own.
+                self._is_loaded = False
+            self._load(name)
+            saved, self._saved = self._saved, None
+        self._packed = kind
         offset, ledger, generation = 0, Ledger[int](1), os.urandom(8).hex()
+        self._at_end = False
         # Any: three numbers.
         unended: Any = None
         if saved is not None:
             offset, first = self._checked(saved, descriptor, name), saved["line"] + 1
             finished = [(begin, end) for begin, end in saved["finished"]]
             unended = tuple(saved["unended"]) or None
-            if unended is not None and unended[0] < first:
+            self._at_end = saved.get("done", False) and saved["size"] == status.st_size
+            if unended is not None and unended[0] < first and not self._at_end:
                 # It is read once more, to see whether it has changed.
                 first, size, _ = unended
                 offset, finished = offset - size, [(first, first + 1)]
             ledger = Ledger[int](first, finished)
             generation = saved["generation"]
+        whole = offset if kind is None else status.st_size
         is_path = self._follow or os.path.exists(name)
         self._name = os.path.abspath(name) if is_path else name
         self._generation = generation
         self._inode, self._size = status.st_ino, status.st_size
-        self._next = self._read = self._whole = offset
-        self._tail, self._rest = _before(descriptor, offset), b""
+        self._next = self._read = offset
+        self._whole = whole
+        self._tail, self._rest = _before(descriptor, whole), b""
         self._long = None
         self._unended, self._changed = unended, 0
         self._ledger = ledger
-        os.lseek(descriptor, offset, os.SEEK_SET)
+        if kind is None:
+            os.lseek(descriptor, offset, os.SEEK_SET)
+        elif self._at_end:
+            os.lseek(descriptor, 0, os.SEEK_END)
+        if isinstance(self._kept, InFolder):
+            self._kept.called(generation)
         self._kept.begin()
         return offset
 
@@ -237,7 +285,10 @@ class Position:
         )
 
     def has_read(self, data: bytes) -> None:
-        """Note the next bytes of the file that have been read."""
+        """Note the next bytes of the file that have been read, decompressed."""
+        if self._packed is not None:
+            self._read += len(data)
+            return
         end = data.rfind(b"\n") + 1
         if end:
             if not self._whole:
@@ -333,6 +384,9 @@ class Position:
             "finished": list(ledger.finished()),
             "unended": self._unended or (),
         }
+        if self._packed is not None:
+            content["packed"] = self._packed
+            content["done"] = self._at_end and not ledger
         return text_of(ABOUT, dumps(content).decode()).encode()
 
 
@@ -350,6 +404,14 @@ def _difference(saved: dict[str, Any], file: str | int) -> str:
         except OSError as error:
             return f"it cannot be read ({error.strerror})"
     size, read = os.fstat(file).st_size, saved["read"]
+    if saved.get("packed"):
+        if size < read:
+            return "it is shorter than what was read"
+        if saved["checksum"] != crc32(_before(file, read)):
+            return (
+                f"before byte {read:,} it has other content than the compressed file that was read"
+            )
+        return ""
     # A last line without a newline may be removed, as `mend_end` does.
     if size < (read if saved["unended"] else max(saved["size"], saved["offset"])):
         return "it is shorter than what was read"

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Callable
 
 from penstock.streams.base.errors import CannotOpen
-from penstock.streams.io.compression import Unpacked
+from penstock.streams.io.compression import Kind, Unpacked
 from penstock.streams.io.descriptor import non_blocking
 from penstock.streams.io.paths import Path, actual_input, input_name, opening
 from penstock.streams.runtime.context import Run
@@ -22,19 +22,20 @@ def open_input(
     path: Path,
     run: Run,
     ready: Callable[[], None],
-    opened: Callable[[int], object] | None = None,
+    opened: Callable[[int], Kind | None] | None = None,
 ) -> Unpacked:
     """Open `path`; `ready` is called when an input that had nothing to read has something.
 
-    What is compressed by gzip or zstd is decompressed. `opened` is called with the descriptor
-    before anything is read, and may place it elsewhere than at the start. Raises CannotOpen, and
-    what `opened` raises.
+    What is compressed is decompressed. `opened` is called with the descriptor before anything is
+    read; it may place it elsewhere than at the start, and returns how it is compressed. Raises
+    CannotOpen, and what `opened` raises.
     """
+    kind: Kind | None = None
     path, name = actual_input(path), input_name(path)
     with opening(path, name, 0, "read") as (descriptor, own):
         if opened is not None:
-            opened(descriptor)
+            kind = opened(descriptor)
         if stat.S_ISDIR(os.fstat(descriptor).st_mode):
             raise CannotOpen(f"Cannot read {name}: it is a directory. Name a file in it.")
         raw = non_blocking(descriptor, own, run, ready, writing=False)
-    return Unpacked(raw, name, CHUNK, from_start=opened is None)
+    return Unpacked(raw, name, CHUNK, from_start=opened is None, kind=kind)

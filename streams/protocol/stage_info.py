@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -89,9 +88,10 @@ class Picture(NamedTuple):
 
 
 class Files(NamedTuple):
-    """The file, or the descriptor, that a stage reads or writes."""
+    """The file, or the descriptor, that a stage reads or writes; of a source, also several."""
 
-    path: str | os.PathLike[str] | int | None = None
+    # Any: a path, a descriptor or a list of paths.
+    path: Any = None
     empties: bool = False
     """A sink that empties it first."""
     appends: bool = False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import os
 import random
 import signal
 import subprocess
@@ -14,6 +16,8 @@ from pathlib import Path
 LINES = 60_000
 AT_ONCE = 16
 KILLS = 34  # of one run; three runs make 100
+FILE_KILLS = 50
+FILE_LINES = 30_000  # of ten files together: most of the kills are spread over these
 
 PIPELINE = """
 import asyncio
@@ -88,6 +92,88 @@ def test_kills_lose_no_line_and_repeat_only_what_was_in_flight(
     finished = Counter(line for what, line in entries(log) if what == "done")
     assert set(finished) == {str(n) for n in range(LINES)}
     assert sum(finished.values()) - LINES <= KILLS * AT_ONCE
+
+
+SEVERAL = """
+import asyncio
+import os
+import random
+import sys
+
+from penstock import adaptive_flat_map, Fixed, for_each, read_lines
+
+FILES, PLACES, LOG, AT_ONCE = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+log = os.open(LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
+async def handler(line):
+    os.write(log, f"begun {line}\\n".encode())
+    await asyncio.sleep(random.random() / 500)
+    return line
+
+
+def done(line):
+    os.write(log, f"done {line}\\n".encode())
+
+
+pipeline = (
+    read_lines(FILES, position=PLACES, order="time")
+    .pipe(adaptive_flat_map(handler, Fixed(AT_ONCE), window=AT_ONCE))
+    .to(for_each(done))
+)
+"""
+
+
+def rotated_once(logs: Path) -> None:
+    """Give each file the number after its own, the last one too."""
+    numbers = [int(path.name.split(".")[2]) for path in logs.iterdir()]
+    for number in sorted(numbers, reverse=True):
+        (logs / f"app.log.{number}.gz").rename(logs / f"app.log.{number + 1}.gz")
+
+
+def test_kills_lose_no_line_of_ten_compressed_files_that_are_rotated_meanwhile(
+    tmp_path: Path, run_seed: int
+) -> None:
+    draw = random.Random(run_seed)
+    logs, log = tmp_path / "logs", tmp_path / "events.txt"
+    logs.mkdir()
+    pipeline = tmp_path / "job.py"
+    pipeline.write_text(SEVERAL)
+    command = [
+        *(sys.executable, "-m", "penstock", "run", str(pipeline), "--report", "none", "--"),
+        *(str(logs / "app.log.*.gz"), str(tmp_path / "places"), str(log), str(AT_ONCE)),
+    ]
+    lines = [f"{n}" for n in range(FILE_LINES)]
+    for number in range(10):
+        if number:
+            rotated_once(logs)
+        # Members of one file, some of which end within a line.
+        text = "".join(f"{line}\n" for line in lines[number::10]).encode()
+        cut = draw.randrange(len(text))
+        newest = logs / "app.log.1.gz"
+        newest.write_bytes(gzip.compress(text[:cut]) + gzip.compress(text[cut:]))
+        os.utime(newest, (1_700_000_000 + number, 1_700_000_000 + number))
+
+    for kill in range(FILE_KILLS):
+        before = entries(log)
+        running = subprocess.Popen(command)
+        while len(entries(log)) == len(before):
+            assert running.poll() is None
+            time.sleep(0.005)
+        time.sleep(draw.random() * 0.1)
+        running.send_signal(signal.SIGKILL)
+        running.wait()
+        if draw.random() < 0.2:
+            rotated_once(logs)
+        done = {line for what, line in before if what == "done"}
+        repeated = {line for _, line in entries(log)[len(before) :]} & {line for _, line in before}
+        assert len(repeated - done) <= AT_ONCE, (run_seed, kill)
+        assert len(repeated & done) <= AT_ONCE, (run_seed, kill)
+
+    subprocess.run(command, check=True, timeout=300)
+    finished = Counter(line for what, line in entries(log) if what == "done")
+    assert set(finished) == set(lines)
+    assert sum(finished.values()) - FILE_LINES <= FILE_KILLS * AT_ONCE
 
 
 ROTATED = """
