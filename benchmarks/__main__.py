@@ -255,6 +255,13 @@ def answers() -> None:
     print(report())
 
 
+def measures() -> None:
+    """latencies of events, by key and by stage, and objectives, next to none"""
+    from benchmarks.measures import report
+
+    print(report())
+
+
 def growth(who: Subject, case: str, count: int) -> str:
     try:
         result = run_case(who, case, events=count)
@@ -276,6 +283,7 @@ FIGURES: dict[str, Callable[[], None]] = {
     "many_keys": many_keys,
     "windows": windows,
     "answers": answers,
+    "measures": measures,
     "matrix": matrix,
     "page": live_pages,
     "start": start,

@@ -16,20 +16,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any
 
 from penstock.streams.base.errors import BuildError
 from penstock.streams.base.recorded import recorded
-from penstock.streams.base.validation import is_async, is_count, is_text, require_parameters
+from penstock.streams.base.validation import is_async, is_text, require_parameters
 from penstock.streams.diagnostics.objective import SLICE, Budget, share_of, target_of
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.stages.objective_stage import Asked, ObjectiveStage
+from penstock.streams.stages.shown_arrow import check_stage, refuse_idle_stage
 from penstock.streams.stages.sink_stage import BaseSinkStage, Closed, Sink
 
 __all__ = ["objective"]
-
-T = TypeVar("T")
 
 
 @recorded
@@ -37,11 +36,11 @@ def objective(
     target: str,
     share: float,
     *,
-    where: Callable[[T], object] | None = None,
+    where: Callable[[Any], object] | None = None,
     stage: int | None = None,
     name: str | None = None,
     required: bool = False,
-) -> Sink[T]:
+) -> Sink[Any]:
     """A sink that measures whether a `share` of the events, or of the time, is within a latency.
 
     `target` is "p99 < 50ms", "service p95 < 2s" or "waiting < 1s": a part (waiting, service, or
@@ -71,10 +70,7 @@ def objective(
                 'lambda order: order["kind"] == "express"'
             )
         require_parameters(where, "objective(where=...)", 1)
-    if stage is not None and not is_count(stage):
-        raise BuildError(
-            f"objective(stage={stage!r}): give the number of a stage, as penstock draw shows it"
-        )
+    check_stage("objective", stage)
     if name is not None and not is_text(name):
         raise BuildError(f"objective(name={name!r}): give a text that is not empty")
     if not isinstance(required, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -83,7 +79,7 @@ def objective(
     return _Objective(Asked(called, asked, float(share), where, stage, required), exact)
 
 
-class _Objective(Sink[T]):
+class _Objective(Sink[Any]):
     observes = True
 
     def __init__(self, asked: Asked, share: Fraction) -> None:
@@ -104,14 +100,7 @@ class _Objective(Sink[T]):
             )
 
     def check_above(self, stages: Sequence[StageInfo]) -> None:
-        number = self._asked.stage
-        working = [stage for stage in stages if stage.placement.works]
-        if number is not None and number not in [stage.number for stage in working]:
-            there = ", ".join(map(str, working)) or "none here"
-            raise BuildError(
-                f"objective(stage={number}): give the number of a stage that calls a handler: "
-                f"{there}"
-            )
+        refuse_idle_stage("objective", self._asked.stage, stages)
 
     def open(self, run: Run, closed: Closed) -> BaseSinkStage:
         budget = Budget(self._asked.target, self._share, run.now())

@@ -9,13 +9,12 @@ which keys that take turns could share. The times are counted many at once.
 from __future__ import annotations
 
 from asyncio import TimerHandle
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
-from itertools import accumulate
-from math import ceil, inf
+from math import ceil
 from operator import add
 from typing import Any, NamedTuple
 
@@ -297,8 +296,9 @@ class Recorder:
         They are a sink's, if one measures every event; else each measured event counts for those
         between it and the one before.
         """
-        if self._run.latencies is not None:
-            return self._run.latencies()
+        measured = self._run.latencies.get(None)
+        if measured is not None:
+            return measured()
         self._count()
         merged: dict[str, LatencyHistogram] = {}
         if not self._measured:
@@ -310,21 +310,10 @@ class Recorder:
             merged[name].add(segment, self.stride)
         return merged
 
-    def buckets(self) -> dict[str, tuple[list[tuple[float, int]], float]]:
-        """For each part of the latency, how many took at most so many seconds, and their sum."""
-        found: dict[str, tuple[list[tuple[float, int]], float]] = {}
-        for name, histogram in self.latencies().items():
-            cells = histogram.cells()
-            counts = [0] * (len(LATENCIES) + 1)
-            for microseconds, count in cells:
-                counts[bisect_left(LATENCIES, microseconds / 1e6)] += count
-            summary = histogram.snapshot()
-            bounds = [*LATENCIES, inf]
-            found[name] = (
-                list(zip(bounds, accumulate(counts), strict=True)),
-                summary.mean * summary.count,
-            )
-        return found
+    def latencies_of_stages(self) -> dict[int, dict[str, LatencyHistogram]]:
+        """Those of the stages that sinks measure, by the number of the stage."""
+        measured = self._run.latencies.items()
+        return {stage: latencies() for stage, latencies in measured if stage is not None}
 
     def _failed(self, error: BaseException) -> None:
         kind = type(error).__name__

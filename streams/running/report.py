@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
 from penstock.streams.base.compiled import library
-from penstock.streams.base.errors import BuildError, MissingExtra, NotAllFinished
+from penstock.streams.base.errors import BuildError, MissingExtra, NotAllFinished, describe
 from penstock.streams.execution.call import IN_STATE
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -42,6 +42,9 @@ _HOW_IT_ENDED = {
 
 # How many keys a stage has gained when the report says so. Chosen: some megabytes.
 _MANY_KEYS = 10_000
+
+# Keys whose latencies are shown; `by_key` has all that are known.
+_MOST_KEYS = 5
 
 # How many unfinished tokens are shown; `returned_tokens` has all.
 _MOST_RANGES = 5
@@ -142,7 +145,8 @@ def snapshot(
     stages += [numbers_of(*sink) for sink in sinks]
     # Several children of one event may be in flight; the event counts once.
     in_flight = min(unfinished, sum(_all("in_flight", stages)) + run.nesting.in_flight_inside())
-    groups, latencies = (_all(name, stages) for name in ("groups", "latency"))
+    groups = _all("groups", stages)
+    latencies = [one["latency"] for one in stages if "latency" in one and one["of_stage"] is None]
     limits = _limits(stages)
     return {
         "state": state,
@@ -237,7 +241,12 @@ def _as_text(outcome: str, numbers: dict[str, Any]) -> str:
         lines += _unfinished(numbers["stages"])
     lines += _troubles(numbers["stages"])
     lines += _recoveries_elsewhere(numbers)
-    lines += _latencies(numbers["latency"])
+    lines += _latencies("", numbers["latency"])
+    for stage in numbers["stages"]:
+        if stage.get("of_stage") is not None and "latency" in stage:
+            lines += _latencies(f"stage {stage['of_stage']}, ", stage["latency"])
+        if "by_key" in stage:
+            lines += _by_key(stage)
     lines += _objectives(numbers["stages"])
     return "\n".join(lines)
 
@@ -369,16 +378,37 @@ def _recoveries_elsewhere(numbers: dict[str, Any]) -> list[str]:
     return [f"  in streams that stages have read: {more:,} {what}"] if more > 0 else []
 
 
-def _latencies(latency: dict[str, Any] | None) -> list[str]:
-    lines: list[str] = []
-    for name, summary in (latency or {}).items():
-        if summary["count"]:
-            values = ", ".join(
-                f"{label} {summary[field] * 1000:,.1f}"
-                for label, field in (("p50", "median"), ("p99", "p99"), ("max", "max"))
-            )
-            lines.append(f"  {name} (ms): {values}")
-    return lines
+def _latencies(whose: str, latency: dict[str, Any] | None) -> list[str]:
+    return [
+        f"  {whose}{name} (ms): {_in_milliseconds(summary)}"
+        for name, summary in (latency or {}).items()
+        if summary["count"]
+    ]
+
+
+def _in_milliseconds(summary: dict[str, float]) -> str:
+    return ", ".join(
+        f"{label} {summary[field] * 1000:,.1f}"
+        for label, field in (("p50", "median"), ("p99", "p99"), ("max", "max"))
+    )
+
+
+def _by_key(stage: dict[str, Any]) -> list[str]:
+    """A line for each of the keys with the most events, and one for all others."""
+    hottest, others = stage["by_key"], stage["other_keys"]
+    where = "" if stage["of_stage"] is None else f"stage {stage['of_stage']}, "
+    lines = [
+        f"    {describe(one['key'])}, {one['count']:,} events: {_in_milliseconds(one['total'])}"
+        for one in hottest[:_MOST_KEYS]
+    ]
+    count = others["count"] + sum(one["count"] for one in hottest[_MOST_KEYS:])
+    if count:
+        if len(hottest) > _MOST_KEYS:
+            more = f" (--report json has {len(hottest)} keys)"
+        else:
+            more = f": {_in_milliseconds(others['total'])}"
+        lines.append(f"    all others, {count:,} events{more}")
+    return [f"  {where}total by {stage['by']} (ms):", *lines] if lines else []
 
 
 def _objectives(stages: list[dict[str, Any]]) -> list[str]:

@@ -103,8 +103,9 @@ class Run:
         self.tracing: Tracing | None = None
         # Called with the stage, its old limit, the new one and the reason; likewise.
         self.on_limit: Callable[[StageInfo, int, int, str], None] | None = None
-        # The latencies of all events, as a sink has measured them, by their parts.
-        self.latencies: Callable[[], dict[str, LatencyHistogram]] | None = None
+        # The latencies of all events, as sinks have measured them, by their parts: of those that
+        # leave a stage, by its number, and of those that come to the sinks, by None.
+        self.latencies: dict[int | None, Callable[[], dict[str, LatencyHistogram]]] = {}
         self.on_failed: Callable[[BaseException], None] | None = None
         # The statistics of the whole running, without those that may take long.
         self.numbers: Callable[[], dict[str, Any]] | None = None

@@ -9,11 +9,14 @@ from operator import add
 from typing import TYPE_CHECKING, Any, TextIO
 
 from penstock.streams.base import clock
-from penstock.streams.base.errors import CannotOpen, add_note, cancelled_inside
+from penstock.streams.base.errors import CALL_ERRORS, CannotOpen, add_note, cancelled_inside
 from penstock.streams.diagnostics.histogram import IntervalLog, LatencyHistogram, Summary
+from penstock.streams.diagnostics.key_latencies import KeyLatencies
+from penstock.streams.protocol.blame import fail_event
 from penstock.streams.protocol.event import BaseEvent, Event, finish_all, give_back_all
 from penstock.streams.protocol.stage import CLOSED
 from penstock.streams.runtime.context import Run
+from penstock.streams.stages.shown_arrow import ShownArrows
 from penstock.streams.stages.sink_stage import BaseSinkStage, Closed
 
 if TYPE_CHECKING:
@@ -46,6 +49,10 @@ class LatencyStage(BaseSinkStage):
         every: int | float | None,
         log: str | Path | None,
         report: Report | None,
+        by: str,
+        key: Callable[[Any], Any] | None,
+        keys: int,
+        stage: int | None,
     ) -> None:
         super().__init__(closed)
         self._run = run
@@ -61,13 +68,34 @@ class LatencyStage(BaseSinkStage):
         self._offset = clock.wall() - run.now()
         self._since = run.now()
         self._log = None if self._file is None else IntervalLog(self._file, clock.wall())
-        # The statistics have the numbers of the first such sink.
-        if run.latencies is None:
-            run.latencies = self.latencies
+        # Reads the key of a value, if the times are counted by keys too, each with its own.
+        self._key = key
+        self._by = by
+        self._by_key = KeyLatencies(keys)
+        self._times: dict[Any, tuple[list[float], list[float]]] = {}
+        # The stage whose events are measured; None: those that come here.
+        self._stage = stage
+        if stage is not None:
+            ShownArrows(run, lambda number: self._measure if number == stage else None)
+        # The statistics and metrics have the numbers of the first such sink.
+        run.latencies.setdefault(stage, self.latencies)
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         if self.state and self.state >= CLOSED:
             give_back_all(events)
+            return
+        if self._stage is None:
+            self._measure(events)
+            if self.state and self.state >= CLOSED:
+                # A key could not be read. Where there are other sinks, they have the events.
+                if self.finishes:
+                    give_back_all(events)
+                return
+        if self.finishes:
+            finish_all(events)
+
+    def _measure(self, events: list[Event[Any]]) -> None:
+        if self.state and self.state >= CLOSED:
             return
         waiting, service = self._waiting, self._service
         event: BaseEvent
@@ -77,15 +105,48 @@ class LatencyStage(BaseSinkStage):
                 started = event.started = event.ended = self._run.now()
             waiting.append((started - event.created) * 1e6)
             service.append((event.ended - started) * 1e6)
+        key = self._key
+        if key is not None and not self._note_keys(key, events, len(waiting) - len(events)):
+            return
         if len(waiting) >= _TOGETHER:
             self._count()
-        if self.finishes:
-            finish_all(events)
         if self._timer is None and self._every is not None:
             self._timer = self._run.call_later(self._every, self.info, self._tick)
 
+    def _note_keys(
+        self, key_of: Callable[[Any], Any], events: list[Event[Any]], place: int
+    ) -> bool:
+        """Note the times of events by their keys; whether they could all be read.
+
+        The times are those from this place on. An error of the user's ends the pipeline.
+        """
+        times, waiting, service = self._times, self._waiting, self._service
+        noted = self._current
+        outer, noted.stage = noted.stage, self
+        try:
+            for event in events:
+                try:
+                    key = key_of(event.value)
+                    own = times.get(key)
+                    if own is None:
+                        own = times[key] = [], []
+                except CALL_ERRORS as raised:
+                    error = fail_event(event, raised, self.info)
+                    self.upstream.cancel()
+                    self.close(error)
+                    return False
+                own[0].append(waiting[place])
+                own[1].append(service[place])
+                place += 1
+        finally:
+            noted.stage = outer
+        return True
+
     def _count(self) -> None:
         """Count the times noted so far."""
+        if self._times:
+            self._by_key.count(self._times)
+            self._times.clear()
         waiting, service, interval = self._waiting, self._service, self._interval
         interval["waiting"].count(waiting)
         interval["service"].count(service)
@@ -145,10 +206,16 @@ class LatencyStage(BaseSinkStage):
 
     def statistics(self) -> dict[str, Any]:
         """`latency`: the summaries of the whole run so far, by name, as dicts; in seconds."""
-        return {
+        numbers: dict[str, Any] = {
             "waiting": 0,
+            "of_stage": self._stage,
             "latency": {n: asdict(s) for n, s in self._summaries(self.latencies()).items()},
         }
+        if self._key is not None:
+            # They were counted with the latencies.
+            hottest, others = self._by_key.statistics()
+            numbers |= {"by": self._by, "by_key": hottest, "other_keys": others}
+        return numbers
 
     def latencies(self) -> dict[str, LatencyHistogram]:
         """The histograms of the whole run so far, by name."""

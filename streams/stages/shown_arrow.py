@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from penstock.streams.base.errors import BuildError
+from penstock.streams.base.validation import is_count
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.observing import Statistics
 
-__all__ = ["ShownArrows"]
+__all__ = ["ShownArrows", "check_stage", "refuse_idle_stage"]
 
 Show = Callable[[list[Event[Any]]], None]
+
+
+def check_stage(sink: str, stage: Any) -> None:
+    """Raise BuildError if the option `stage` of a sink is not the number of a stage, nor None."""
+    if stage is not None and not is_count(stage):
+        raise BuildError(
+            f"{sink}(stage={stage!r}): give the number of a stage, as penstock draw shows it"
+        )
+
+
+def refuse_idle_stage(sink: str, stage: int | None, stages: Sequence[StageInfo]) -> None:
+    """Raise BuildError if the stage to be measured is not one of those that call a handler."""
+    working = [one for one in stages if one.placement.works]
+    if stage is not None and stage not in [one.number for one in working]:
+        there = ", ".join(map(str, working)) or "none here"
+        raise BuildError(
+            f"{sink}(stage={stage}): give the number of a stage that calls a handler: {there}"
+        )
 
 
 class ShownArrows:

@@ -35,7 +35,9 @@ _PERCENTILES = ("count", "median", "p99", "p999", "max")
 
 # Numbers of a stage that the page does not need: lists that may be long, and what has another
 # name there.
-_LEFT_OUT = frozenset({"returned_tokens", "latency", "by_worker", "hottest", *UNREAD})
+_LEFT_OUT = frozenset(
+    {"returned_tokens", "latency", "by_worker", "hottest", "by_key", "other_keys", *UNREAD}
+)
 
 
 class Document:
@@ -90,11 +92,8 @@ class Document:
     def now(self) -> dict[str, Any]:
         """The part that changes: the statistics, with the stages by their numbers."""
         numbers = self._running.statistics()
-        latency = numbers["latency"]
-        if latency is not None:
-            numbers["latency"] = {
-                name: {of: summary[of] for of in _PERCENTILES} for name, summary in latency.items()
-            }
+        if (latency := numbers["latency"]) is not None:
+            numbers["latency"] = _percentiles(latency)
         stages = numbers["stages"]
         numbers["stages"] = {
             str(stage["stage"]): self._shown(stage) for stage in stages if "read_by" not in stage
@@ -146,6 +145,14 @@ class Document:
                 {**key, "key": _named(key["key"]) if self._show_values else None}
                 for key in stage["hottest_keys"]
             ]
+        if stage.get("of_stage") is not None and "latency" in stage:
+            shown["latency"] = _percentiles(stage["latency"])
+        if "by_key" in stage:
+            shown["by_key"] = [
+                {**one, "key": _named(one["key"]) if self._show_values else None}
+                for one in stage["by_key"]
+            ]
+            shown["other_keys"] = stage["other_keys"]
         if (awaited := stage.get("waits_for")) is not None:
             shown["waits_for"] = {"age": awaited["age"]}
             if self._show_values:
@@ -158,6 +165,11 @@ class Document:
     def sample(sample: Sample) -> list[Any]:
         """A sample as the page reads it."""
         return list(sample)
+
+
+def _percentiles(latency: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """What is sent of the summaries of a latency."""
+    return {name: {of: summary[of] for of in _PERCENTILES} for name, summary in latency.items()}
 
 
 def _described(stage: StageInfo, *, is_sink: bool) -> dict[str, Any]:

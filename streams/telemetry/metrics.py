@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Any, cast
 
-from penstock.streams.recording.recorder import Recorder
+from penstock.streams.base.errors import describe, printable
+from penstock.streams.diagnostics.histogram import LatencyHistogram
+from penstock.streams.diagnostics.key_latencies import PARTS
+from penstock.streams.recording.recorder import LATENCIES, Recorder
 from penstock.streams.telemetry.unread import unread
 
 __all__ = ["exposition"]
 
+# Characters of a key that are shown.
+_KEY = 300
+
 
 # Any: the samples of prometheus-client.
-def exposition(numbers: dict[str, Any], recorder: Recorder) -> bytes:
-    """The metrics of one run, from its statistics. Needs prometheus-client."""
+def exposition(numbers: dict[str, Any], recorder: Recorder, *, show_values: bool = False) -> bytes:
+    """The metrics of one run, from its statistics. Needs prometheus-client.
+
+    `show_values`: keys are shown, which are values of events.
+    """
     # Without types.
     from prometheus_client.openmetrics import exposition as openmetrics
     from prometheus_client.registry import CollectorRegistry
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collected(numbers, recorder))
+    registry.register(_Collected(numbers, recorder, show_values))
     text: bytes = cast(Any, openmetrics).generate_latest(registry)
     return text
 
 
 class _Collected:
-    def __init__(self, numbers: dict[str, Any], recorder: Recorder) -> None:
+    def __init__(self, numbers: dict[str, Any], recorder: Recorder, show_values: bool) -> None:
+        self._show_values = show_values
         self._numbers = numbers
         self._recorder = recorder
 
@@ -146,10 +158,51 @@ class _Collected:
             labels=["part"],
             unit="seconds",
         )
-        for part, (buckets, total) in self._recorder.buckets().items():
-            latency.add_metric([part], [(_bound(bound), count) for bound, count in buckets], total)
+        for part, histogram in self._recorder.latencies().items():
+            latency.add_metric([part], *_buckets(histogram))
         yield latency
+        of_stages = HistogramMetricFamily(
+            "penstock_stage_latency",
+            "The same, of the events that leave a stage",
+            labels=["stage", "part"],
+            unit="seconds",
+        )
+        for stage, parts in self._recorder.latencies_of_stages().items():
+            for part, histogram in parts.items():
+                of_stages.add_metric([str(stage), part], *_buckets(histogram))
+        yield from (of_stages,) if of_stages.samples else ()
+        yield from self._of_keys()
         yield from self._of_objectives()
+
+    def _of_keys(self) -> Iterator[Any]:
+        """The families of the hottest keys, and of all others together."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        stages = [stage for stage in self._numbers["stages"] if "by_key" in stage]
+        for family, text, of_keys in (
+            ("penstock_key", "the keys with the most events", True),
+            ("penstock_other_keys", "all other keys together", False),
+        ):
+            labels = ["stage", "key"] if of_keys else ["stage"]
+            events = CounterMetricFamily(f"{family}_events", f"Events of {text}", labels=labels)
+            seconds = GaugeMetricFamily(
+                f"{family}_latency_seconds",
+                f"Latencies of {text}",
+                labels=[*labels, "part", "quantile"],
+            )
+            for stage in stages:
+                number = str(stage["stage"])
+                shown = [([number], stage["other_keys"])]
+                if of_keys:
+                    # Keys are values of events.
+                    keys = stage["by_key"] if self._show_values else ()
+                    shown = [([number, _key(one["key"])], one) for one in keys]
+                for name, one in shown:
+                    events.add_metric(name, one["count"])
+                    for part in PARTS:
+                        seconds.add_metric([*name, part, "0.5"], one[part]["median"])
+                        seconds.add_metric([*name, part, "0.99"], one[part]["p99"])
+            yield from (events, seconds) if events.samples else ()
 
     def _of_objectives(self) -> Iterator[Any]:
         """The families of objectives."""
@@ -261,5 +314,15 @@ class _Collected:
         yield from (one for one in (watermark, lag, idle, opened, late) if one.samples)
 
 
-def _bound(seconds: float) -> str:
-    return "+Inf" if seconds == float("inf") else repr(float(seconds))
+def _buckets(histogram: LatencyHistogram) -> tuple[list[tuple[str, int]], float]:
+    """How many took at most so many seconds, and their sum."""
+    counts = [0] * (len(LATENCIES) + 1)
+    for microseconds, count in histogram.cells():
+        counts[bisect_left(LATENCIES, microseconds / 1e6)] += count
+    summary = histogram.snapshot()
+    bounds = [*(repr(float(bound)) for bound in LATENCIES), "+Inf"]
+    return list(zip(bounds, accumulate(counts), strict=True)), summary.mean * summary.count
+
+
+def _key(key: Any) -> str:
+    return printable(key if isinstance(key, str) else describe(key))[:_KEY]

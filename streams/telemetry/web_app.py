@@ -113,7 +113,8 @@ def web_app(
         return StreamingResponse(feed.lines(), media_type=media_type)
 
     async def metrics(_: Request) -> Response:
-        return Response(exposition(running.statistics(), recorder), media_type=CONTENT_TYPE_LATEST)
+        text = exposition(running.statistics(), recorder, show_values=show_values)
+        return Response(text, media_type=CONTENT_TYPE_LATEST)
 
     async def may(request: Request) -> Response:
         is_known = access.is_authorized(request.headers.get("authorization"))

@@ -41,7 +41,7 @@ class Text extends Element {
 }
 
 const byId = new Map();
-const TABLES = ["latency", "objectives", "keys", "account", "errors", "letters", "fleet", "workers"];
+const TABLES = ["latency", "objectives", "slow", "keys", "account", "errors", "letters", "fleet", "workers"];
 const found = (id) => {
   if (!byId.has(id)) byId.set(id, new Element(TABLES.includes(id) ? "table" : "div"));
   return byId.get(id);

@@ -110,6 +110,7 @@ STAGES = {
     "streams/kafka/transactional.py:statistics": ("Sinks", "`write_kafka` with `transactional`"),
     "streams/execution/for_each_stage.py:statistics": ("Sinks", "`for_each`"),
     "streams/stages/latency_stage.py:statistics": ("Sinks", "`latency_histogram`"),
+    "streams/diagnostics/key_latencies.py:statistics": ("Sinks", "`latency_histogram`"),
     "streams/stages/objective_stage.py:statistics": ("Sinks", "`objective`"),
     "streams/diagnostics/objective.py:statistics": ("Sinks", "`objective`"),
     "streams/work_pulling/working.py:statistics": ("Sinks", "the reports of `WorkPool.work`"),

@@ -241,10 +241,10 @@ def _naming_files(report: Report, options: Options) -> Report:
 
 def _measured(pipeline: Pipeline) -> Pipeline:
     """The same pipeline with a latency sink for the status line, if it has none."""
-    if any(stage.name == "latency_histogram" for stage in pipeline.describe()):
-        return pipeline
     from penstock.sinks.latency import latency_histogram
 
+    if any(isinstance(one, latency_histogram) and one.stage is None for one in pipeline.sinks):
+        return pipeline
     # Last, so that the sinks of the user keep their numbers.
     return replace(pipeline, sinks=(*pipeline.sinks, latency_histogram(None, report=None)))
 

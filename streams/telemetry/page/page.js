@@ -473,12 +473,17 @@ function lastMinute() {
   return all ? [["total, last minute", ...[0.5, 0.99, 0.999, 1].map(at)]] : [];
 }
 
+function partsOf(parts, where = "") {
+  return ["waiting", "service", "total"].filter((part) => parts[part]).map((part) => [
+    where + part, ...["median", "p99", "p999", "max"].map((name) => duration(parts[part].count ? parts[part][name] : null)),
+  ]);
+}
+
 function showLatency() {
   const parts = now.latency ?? {};
-  const since = ["waiting", "service", "total"].filter((part) => parts[part]).map((part) => [
-    part, ...["median", "p99", "p999", "max"].map((name) => duration(parts[part].count ? parts[part][name] : null)),
-  ]);
-  rows("latency", since.length ? [...since, ...lastMinute()] : []);
+  const since = partsOf(parts);
+  const ofStages = Object.values(now.stages ?? {}).filter((one) => one.latency).flatMap((one) => partsOf(one.latency, `stage ${one.of_stage}: `));
+  rows("latency", [...since, ...(since.length ? lastMinute() : []), ...ofStages]);
   put(byId("latency-since"), parts.total ? `Of ${count(parts.total.count)} events since the start, ${duration(now.seconds)} ago; the last minute in the steps of the picture` : "");
 }
 
@@ -532,6 +537,22 @@ function showObjectives() {
         const { burn_rate: burnt, kept } = one.windows[name];
         return burnt === undefined || burnt === null ? "–" : element("span", kept ? "" : "bad", burnt.toFixed(burnt < 10 ? 2 : 0));
       })];
+  }));
+}
+
+function showSlow() {
+  const found = Object.values(now.stages ?? {}).filter((stage) => stage.by_key);
+  byId("slow-panel").hidden = !found.length;
+  byId("slow-hidden").hidden = fixed.values;
+  rows("slow", found.flatMap((stage) => {
+    const where = stage.of_stage ? `stage ${stage.of_stage}: ` : "";
+    const line = (name, one) => {
+      const key = element("span", "key-name", where + name);
+      key.title = name;
+      return [key, count(one.count), duration(one.waiting.p99), duration(one.service.p99), ...["median", "p99", "max"].map((at) => duration(one.total[at]))];
+    };
+    const keys = stage.by_key.map((one, at) => line(one.key ?? `key ${at + 1}`, one));
+    return stage.other_keys.count ? [...keys, line("all other keys", stage.other_keys)] : keys;
   }));
 }
 
@@ -651,6 +672,7 @@ function show() {
   showLatency();
   showHeat();
   showObjectives();
+  showSlow();
   showKeys();
   showAccount();
   showErrors();

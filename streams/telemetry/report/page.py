@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from penstock.streams.base.errors import message_of, notes_of
+from penstock.streams.base.errors import describe, message_of, notes_of
 from penstock.streams.diagnostics.histogram import LatencyHistogram
 from penstock.streams.pictures.charts import (
     Curve,
@@ -52,7 +52,7 @@ _ELSEWHERE = frozenset(
         *("returned_tokens", "by_worker", "watermarks", "waits_for", "grown"),
         *("hottest", "hottest_waiting", "hottest_keys"),
         *("objective", "share", "of", "of_stage", "required", "good", "bad", "kept", "burning"),
-        "windows",
+        *("windows", "by", "by_key", "other_keys"),
     )
 )
 
@@ -85,6 +85,7 @@ def report_page(
         ),
         section("Latency", _latency(recorder.latencies(), numbers["latency"] or {})),
         *_objectives(numbers["stages"]),
+        *_by_key(numbers["stages"], show_values=show_values),
         *_errors(report, recorder, show_values=show_values),
         *_bad_lines(numbers, recorder, show_values=show_values),
         section("Stages", [_stages(numbers["stages"])], long=True),
@@ -301,6 +302,37 @@ def _objectives(stages: list[dict[str, Any]]) -> Iterator[Html]:
     if rows:
         heads = ("objective", "", "good", "asked", "of")
         yield section("Objectives", [table(heads, rows, texts=(0, 1))])
+
+
+def _by_key(stages: list[dict[str, Any]], *, show_values: bool) -> Iterator[Html]:
+    rows: list[tuple[str | int, ...]] = []
+    for stage in stages:
+        if "by_key" not in stage:
+            continue
+        where = "" if stage["of_stage"] is None else f"stage {stage['of_stage']}: "
+        shown = [
+            (_short(describe(one["key"])) if show_values else f"key {at}", one)
+            for at, one in enumerate(stage["by_key"], 1)
+        ]
+        shown.append(("all other keys", stage["other_keys"]))
+        for name, one in shown:
+            times = [(one[part], at) for part, at in _OF_KEYS]
+            if one["count"]:
+                milliseconds = [f"{part[at] * 1000:,.1f}" for part, at in times]
+                rows.append((where + name, one["count"], *milliseconds))
+    if rows:
+        heads = ("milliseconds", "events", *(f"{part} {at}" for part, at in _OF_KEYS))
+        parts: list[str] = [table(heads, rows, texts=(0,))]
+        if not show_values:
+            parts.append(f'<p class="soft">The keys are {_HIDDEN}.</p>')
+        yield section("Latency by key", parts, long=True)
+
+
+_OF_KEYS = (
+    *(("waiting", "p99"), ("service", "p99")),
+    *(("total", "median"), ("total", "p99"), ("total", "max")),
+)
+"""What is shown of the latencies of a key: parts, and numbers of their summaries."""
 
 
 def _errors(report: Report, recorder: Recorder, *, show_values: bool) -> Iterator[Html]:

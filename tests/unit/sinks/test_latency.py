@@ -10,11 +10,21 @@ import pytest
 from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
 from hdrh.log import HistogramLogReader  # type: ignore[import-untyped]
 
-from penstock import Fixed, adaptive_flat_map, from_iterable, group_by, latency_histogram, spread
+from penstock import (
+    Fixed,
+    adaptive_flat_map,
+    from_iterable,
+    group_by,
+    latency_histogram,
+    ops,
+    spread,
+)
 from penstock.streams.base.errors import BuildError, CannotOpen, HandlerCancelled
 from penstock.streams.diagnostics.histogram import Summary
 from penstock.streams.testing import CountedSource, ManualPublisher, MemorySink, MemorySource
+from penstock.streams.testing.loop import run_virtual
 from penstock.streams.testing.plugin import Run
+from tests.helpers.local_workers import LocalCrew
 
 Reports = list[dict[str, Summary]]
 
@@ -199,3 +209,124 @@ def test_no_timer_is_left_when_another_sink_breaks(run: Run) -> None:
 def test_invalid_seconds_are_refused_and_a_path_in_their_place_is_recognised(every: Any) -> None:
     with pytest.raises(BuildError, match=r"latency_histogram\(every=.*positive.*\(log=\.\.\.\)"):
         latency_histogram(every)
+
+
+async def by_value(value: int) -> int:
+    return await asyncio.sleep(value, value)
+
+
+def of_keys(stage: dict[str, Any]) -> dict[Any, tuple[int, float]]:
+    return {
+        one["key"]: (one["count"], round(one["service"]["max"] * 50) / 50)
+        for one in [*stage["by_key"], {"key": "others", **stage["other_keys"]}]
+    }
+
+
+def test_the_hottest_keys_are_measured_by_themselves_and_all_others_together(run: Run) -> None:
+    flow = from_iterable([1, 2, 1, 3, 2, 1, 4]).pipe(adaptive_flat_map(by_value, Fixed(7)))
+    sink = latency_histogram(None, report=None, by=lambda n: n, keys=2)
+    numbers = run(flow.to(sink).run()).statistics["stages"][-1]
+    assert of_keys(numbers) == {
+        1: (3, pytest.approx(1, rel=0.03)),
+        2: (2, pytest.approx(2, rel=0.03)),
+        "others": (2, pytest.approx(4, rel=0.03)),
+    }
+
+
+def test_the_report_names_the_hottest_keys(run: Run) -> None:
+    flow = from_iterable([{"c": n % 7} for n in range(70)])
+    five, all_of_them = (
+        latency_histogram(None, report=None, by="c", keys=keys) for keys in (5, 20)
+    )
+    lines = str(run(flow.to(five, all_of_them).run())).splitlines()
+    heading = lines.index("  total by c (ms):")
+    assert lines[heading + 1] == "    0, 10 events: p50 0.0, p99 0.0, max 0.0"
+    assert lines[heading + 6] == "    all others, 20 events: p50 0.0, p99 0.0, max 0.0"
+    assert lines[-1] == "    all others, 20 events (--report json has 7 keys)"
+
+
+def test_each_stage_may_have_a_sink_of_its_own(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flow = from_iterable([1, 2]).pipe(
+        adaptive_flat_map(by_value, Fixed(2)), adaptive_flat_map(second, Fixed(2))
+    )
+    sinks = latency_histogram(None, stage=2), latency_histogram(None, report=None)
+    report = run(flow.to(*sinks).run())
+    of_stage, of_all = (stage["latency"] for stage in report.statistics["stages"][-2:])
+    close = {"rel": 0.001, "abs": 1e-6}
+    assert (of_stage["service"]["min"], of_stage["service"]["max"]) == pytest.approx(
+        (1, 2), **close
+    )
+    assert of_all["service"]["max"] == pytest.approx(1, **close)
+    assert of_all["waiting"]["max"] == pytest.approx(2, **close)
+    assert report.statistics["latency"] == of_all
+    assert "stage 2, service (ms)\n" in capsys.readouterr().err
+    assert "  stage 2, service (ms): p50 1,0" in str(report)
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_stage_in_worker_processes_is_measured_when_its_results_are_back(behind: bool) -> None:
+    async def story() -> Any:
+        flow = from_iterable([1, 2]).pipe(adaptive_flat_map(by_value, Fixed(2)))
+        flow = flow.pipe(ops.map(abs)) if behind else flow
+        sink = latency_histogram(None, report=None, stage=2, by=lambda n: n)
+        return await flow.to(sink).start(workers=LocalCrew(1)).wait()
+
+    numbers = run_virtual(story()).statistics["stages"][-1]
+    assert of_keys(numbers) == {
+        1: (1, pytest.approx(1, rel=0.03)),
+        2: (1, pytest.approx(2, rel=0.03)),
+        "others": (0, 0),
+    }
+
+
+def _broken(value: int) -> object:
+    return 1 / value
+
+
+def _unhashable(value: int) -> Any:
+    return value or []
+
+
+@pytest.mark.parametrize("by", [_broken, _unhashable])
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("stage", [None, 2])
+def test_an_event_whose_key_cannot_be_read_stops_the_pipeline(
+    run: Run, by: Any, beside: bool, stage: int | None
+) -> None:
+    flow = from_iterable([2, 1, 0, 3]).pipe(adaptive_flat_map(by_value, Fixed(1)))
+    measures = latency_histogram(1, report=None, by=by, stage=stage)
+    sinks = [MemorySink(), measures] if beside else [measures]
+
+    async def story() -> Any:
+        running = flow.to(*sinks).start()
+        with pytest.raises((ZeroDivisionError, TypeError)) as raised:
+            await running.wait()
+        return raised.value, running.statistics()
+
+    error, numbers = run(story())
+    assert "'latency_histogram', on the event 0" in error.__notes__[0]
+    assert numbers["unfinished"] == 0
+    assert numbers["in"] == numbers["finished"] + numbers["failed"] + numbers["returned"]
+    assert numbers["stages"][-1]["latency"]["total"]["count"] >= 2
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"by": 1.5}, "by=1.5 is not a valid key"),
+        ({"by": "c", "keys": 0}, r"latency_histogram\(keys=0\): must be a whole number"),
+        ({"stage": 0}, r"latency_histogram\(stage=0\): give the number of a stage"),
+        ({"stage": "2"}, r"latency_histogram\(stage='2'\)"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(BuildError, match=words):
+        latency_histogram(**options)
+
+
+def test_a_stage_without_a_handler_is_refused_with_those_that_have_one() -> None:
+    flow = from_iterable([1]).pipe(ops.map(str), adaptive_flat_map(str))
+    with pytest.raises(BuildError, match=r"stage=2.*: stage 3 'adaptive_flat_map'"):
+        flow.to(latency_histogram(stage=2))

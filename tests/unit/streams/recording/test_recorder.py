@@ -243,16 +243,6 @@ def test_latency_is_not_measured_at_a_stage_of_a_longer_stream_that_is_merged(ru
     assert numbers["latency"]["total"]["count"] == 3
 
 
-def test_the_buckets_of_a_latency_are_cumulative_and_have_its_sum(run: Run) -> None:
-    stream = from_iterable(range(3)).pipe(adaptive_flat_map(in_a_tenth, Fixed(1)))
-    _, recorder = recorded(run, stream.to(for_each(bool)))
-    buckets, total = recorder.buckets()["service"]
-    assert total == pytest.approx(0.3, rel=0.001)
-    at_most = dict(buckets)
-    assert (at_most[0.05], at_most[0.2], at_most[float("inf")]) == (0, 3, 3)
-    assert [count for _, count in buckets] == sorted(count for _, count in buckets)
-
-
 def test_a_sink_that_measures_latency_is_not_measured_again(run: Run) -> None:
     stream = from_iterable(range(3)).pipe(adaptive_flat_map(in_a_tenth, Fixed(3)))
     numbers, _ = recorded(run, stream.to(latency_histogram(None, report=None)))

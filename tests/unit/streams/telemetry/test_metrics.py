@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from typing import Any
 
+import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from penstock import (
@@ -13,6 +14,7 @@ from penstock import (
     adaptive_flat_map,
     for_each,
     from_iterable,
+    latency_histogram,
     objective,
     ops,
     rate_limit,
@@ -139,3 +141,57 @@ def test_an_objective_has_counters_and_burn_rates(run: Run) -> None:
     assert found[("penstock_objective_ratio", of)] == 0.75
     rates = [found[("penstock_objective_burn_rate", *sorted((of, w)))] for w in ("5m", "6h")]
     assert rates == [1, 1]
+
+
+@pytest.mark.parametrize("show_values", [False, True])
+def test_the_hottest_keys_have_latencies_and_are_named_only_where_values_are_shown(
+    run: Run, show_values: bool
+) -> None:
+    async def story() -> dict[tuple[str, ...], float]:
+        sink = latency_histogram(None, report=None, by=lambda n: f"c{n}", keys=1, stage=2)
+        stream = from_iterable([1, 1, 2]).pipe(
+            adaptive_flat_map(lambda n: asyncio.sleep(n, n), Fixed(4))
+        )
+        async with stream.to(sink).start() as running:
+            recorder = running.record()
+        text = exposition(running.statistics(), recorder, show_values=show_values).decode()
+        return {
+            (sample.name, *sample.labels.values()): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    found = run(story())
+    named = {
+        ("penstock_key_events_total", "c1", "3"): 2,
+        ("penstock_key_latency_seconds", "c1", "service", "0.99", "3"): 1,
+    }
+    for name, value in named.items():
+        assert found.get(name) == (pytest.approx(value, rel=0.02) if show_values else None)
+    assert any("c1" in name for name in found) == show_values
+    assert found["penstock_other_keys_events_total", "3"] == 1
+    others = found["penstock_other_keys_latency_seconds", "service", "0.5", "3"]
+    assert others == pytest.approx(2, rel=0.02)
+    # A histogram of the stage that it measures.
+    assert found["penstock_stage_latency_seconds_bucket", "1.0", "service", "2"] == 2
+    assert found["penstock_stage_latency_seconds_count", "service", "2"] == 3
+
+
+def test_the_buckets_of_a_latency_are_cumulative_and_have_its_sum(run: Run) -> None:
+    async def story() -> bytes:
+        stream = from_iterable([0.1] * 3).pipe(adaptive_flat_map(asyncio.sleep, Fixed(1)))
+        async with stream.to(for_each(bool)).start() as running:
+            recorder = running.record()
+        return exposition(running.statistics(), recorder)
+
+    samples = [
+        sample
+        for family in text_string_to_metric_families(run(story()).decode())
+        for sample in family.samples
+        if family.name == "penstock_latency_seconds" and sample.labels["part"] == "service"
+    ]
+    buckets = {s.labels["le"]: s.value for s in samples if s.name.endswith("_bucket")}
+    assert (buckets["0.05"], buckets["0.2"], buckets["+Inf"]) == (0, 3, 3)
+    assert list(buckets.values()) == sorted(buckets.values())
+    (total,) = (s.value for s in samples if s.name.endswith("_sum"))
+    assert total == pytest.approx(0.3, rel=0.001)

@@ -385,3 +385,28 @@ def test_objectives_have_a_panel_with_their_verdict_and_burn_rates(run: Run) -> 
         ["3 service < 1500ms", "missed", "75 % of 4 events", "90 %", *["2.50"] * 4],
         ["4 other", "missed", "0 % of 1 slices", "90 %", *["10"] * 4],
     ]
+
+
+@pytest.mark.parametrize("show_values", [False, True])
+def test_latencies_of_keys_and_stages_are_shown_and_keys_only_as_values(
+    run: Run, show_values: bool
+) -> None:
+    async def sleep(seconds: float) -> float:
+        return await asyncio.sleep(seconds, seconds)
+
+    async def story() -> list[dict[str, Any]]:
+        stream = from_iterable([0.5, 0.5, 1.0]).pipe(
+            adaptive_flat_map(sleep, Fixed(4)), adaptive_flat_map(sleep, Fixed(4))
+        )
+        sink = latency_histogram(None, report=None, by=lambda n: f"c{n}", keys=1, stage=2)
+        async with stream.to(sink).start() as running:
+            return await lines_of(running, 4.5, show_values=show_values)
+
+    *_, seen = looked_at(opened(*run(story())), shown=("slow", "latency", "slow-hidden"))
+    name = "c0.5" if show_values else "key 1"
+    assert seen["slow"] == [
+        [f"stage 2: {name}", "2", "0", *["504 ms"] * 4],
+        ["stage 2: all other keys", "1", "0", *["1.01 s"] * 4],
+    ]
+    assert ["stage 2: service", "500 ms", *["1 s"] * 3] in seen["latency"]
+    assert (seen["slow-hidden"] is None) == show_values
