@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from penstock.sources.table import read_table
     from penstock.sources.work import WorkPool
     from penstock.streams.aggregates import agg
-    from penstock.streams.base.errors import PenstockError
+    from penstock.streams.base.errors import PenstockError, Snooze
     from penstock.streams.boundary.from_observable import (
         buffer,
         drop_newest,
@@ -110,6 +110,7 @@ __all__ = [
     "Shared",
     "Sink",
     "SinkStage",
+    "Snooze",
     "Store",
     "Window",
     "WorkPool",
@@ -218,7 +219,7 @@ _PUBLIC = {
         "error",
         "latest",
     ),
-    "streams.base.errors": ("PenstockError",),
+    "streams.base.errors": ("PenstockError", "Snooze"),
     "streams.failures.backoff": ("Backoff",),
     "streams.failures.policy": (
         "DeadLetter",

@@ -3,10 +3,11 @@ r"""Read a database table as a queue: one event for each row that is due.
 Items:   the payload of each row, a JSON object, as a dict; oldest first, in the order of their ids.
          A row is claimed under a lease; no two readers get the same one. With `by` the rows of a
          key go to one reader at a time, in order.
-Time:    rows are claimed when there is demand. When none is due the reader waits: on PostgreSQL for
-         a notification; on SQLite it checks whether the file has changed, at least every half
-         second, and at once for rows enqueued by this process. Every `poll` seconds it looks for
-         rows that have become due. An event counts as created when its row was enqueued.
+Time:    rows are claimed when there is demand, unless the queue is paused, which the reader sees
+         within a second. When none is due the reader waits: on PostgreSQL for a notification; on
+         SQLite it checks whether the file has changed, at least every half second, and at once for
+         rows enqueued by this process. Every `poll` seconds it looks for rows that have become due.
+         An event counts as created when its row was enqueued.
 Memory:  the rows of one claim, at most `batch`; a few hundred bytes for each row in the pipeline.
 Demand:  no rows are claimed of a key that has its share of the memory of a `group_by` with the
          same key as `by`; they stay unprocessed. A claim is one statement, for the present demand,
@@ -22,8 +23,9 @@ Ends:    never: with `follow=True` it waits for rows that are enqueued later. Wi
          may keep states in a `Store`: its commits mark the rows, or remember them until they are
          marked if the store is in another database (see docs/explanation/state.md). Drain and
          cancel return rows that were claimed and not processed, which is not an attempt.
-Errors:  an event that a stage reverts (`on_error="revert"`), or that stops the pipeline, returns
-         its row, to be tried again after `backoff`; after `attempts` it has failed for good (status
+Errors:  a handler that raises Snooze gets its row again after its seconds: no attempt counts. An
+         event that a stage reverts (`on_error="revert"`), or that stops the pipeline, returns its
+         row, to be tried again after `backoff`; after `attempts` it has failed for good (status
          -1), with the error. Skipped and routed events have failed for good at once. A row whose
          lease ran out counts as LeaseLost, and its outcome is void; so does one that no reader
          survived in all its attempts, to the reader that finds it. A payload that is not a JSON
@@ -38,7 +40,7 @@ Errors:  an event that a stage reverts (`on_error="revert"`), or that stops the 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isinf
 from socket import gethostname
 from typing import Any
@@ -71,6 +73,8 @@ def read_table(
     batch: int = 500,
     follow: bool = True,
     wait_for_leases: bool = True,
+    only: Mapping[str, str | Sequence[str]] | None = None,
+    dead_on: type[Exception] | tuple[type[Exception], ...] = (),
     poll: float = 1.0,
     patience: float = 60.0,
     name: str | None = None,
@@ -85,7 +89,10 @@ def read_table(
     them. `lease` is the seconds after which the rows of a crashed reader go to another; it is
     renewed while events are in the pipeline. `follow` says whether to wait for more rows for ever
     or to end when all are done, `wait_for_leases` whether that includes rows that another reader
-    has in work, dead or alive. `name` is the reader's name, by default the machine and the process.
+    has in work, dead or alive. `only` maps a column, or a field of the payload, to its value, or a
+    list of values, in the rows that this reader claims, as in `only={"kind": ["mail", "sms"]}`; all
+    others are left to other readers. A reverted row whose error is one of the types `dead_on` is
+    not tried again. `name` is the reader's name, by default the machine and the process.
     Raises BuildError for invalid options, MissingExtra if PostgreSQL's package is not installed.
 
     >>> from penstock import read_table, write_table
@@ -112,8 +119,16 @@ def read_table(
     for option, text in texts.items():
         if text is not None and not (isinstance(text, str) and text):
             raise BuildError(f"read_table({option}={text!r}): a name is needed")
+    types: Any = dead_on if isinstance(dead_on, tuple) else (dead_on,)
+    if not all(isinstance(one, type) and issubclass(one, Exception) for one in types):
+        raise BuildError(
+            f"read_table(dead_on={dead_on!r}): an Exception type, or a tuple of them, is needed"
+        )
+    kinds = _kinds_of(only)
     open_store(url, table, columns, beside=beside)
     details = [redacted(url), table, *([f"by {by}"] if by is not None else [])]
+    if kinds is not None:
+        details.append(f"only {kinds[0]} {' or '.join(kinds[1])}")
     info = StageInfo(
         "read_table",
         ", ".join(details),
@@ -123,7 +138,9 @@ def read_table(
     )
 
     manner = ReaderOptions(
-        backoff or Backoff(1.0, cap=300.0), batch, follow, poll, patience, wait_for_leases
+        *(backoff or Backoff(1.0, cap=300.0), batch, follow, poll, patience, wait_for_leases),
+        kinds,
+        types,
     )
 
     def attach(downstream: Subscriber[dict[str, Any]], run: Run) -> None:
@@ -139,3 +156,22 @@ def read_table(
 
     flowable: Flowable[dict[str, Any]] = Flowable(attach, info)
     return flowable
+
+
+def _kinds_of(only: Mapping[str, str | Sequence[str]] | None) -> tuple[str, list[str]] | None:
+    """The column or field, and its values. Raises BuildError for anything else."""
+    if only is None:
+        return None
+    given: Any = only
+    if isinstance(given, Mapping) and len(only) == 1:
+        ((field, values),) = only.items()
+        many: Any = [values] if isinstance(values, str) else values
+        texts: list[Any] = []
+        if isinstance(many, Sequence):
+            texts += many
+        if texts and all(isinstance(one, str) for one in texts):
+            return str(field), texts
+    raise BuildError(
+        f"read_table(only={only!r}): a dict is needed, of a column or a field of the payload to "
+        'its value or a list of values, all texts, such as {"kind": ["mail", "sms"]}'
+    )

@@ -63,6 +63,7 @@ __all__ = [
     "Returned",
     "RightsMissing",
     "ServerTooOld",
+    "Snooze",
     "SpillBroken",
     "StreamDiffers",
     "StreamMissing",
@@ -209,6 +210,25 @@ class LineTooLong(BadLine):
 
 class BadRow(BadLine):
     """No event can be made from the payload of a queue's row."""
+
+
+class Snooze(PenstockError):
+    """Raised by a handler to have its event again in `seconds`: it has not failed.
+
+    `read_table` counts no attempt, whatever `on_error` says. Any other source that can give an
+    event again does so as with `"revert"`; with one that cannot, it is an error like any other.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        given = cast("object", seconds)
+        is_number = isinstance(given, int | float) and not isinstance(given, bool)
+        if not (is_number and 0 <= seconds < float("inf")):
+            raise BadArgument(f"Snooze({seconds!r}): seconds of 0 or more are needed")
+        super().__init__(seconds)
+        self.seconds = float(seconds)
+
+    def __str__(self) -> str:
+        return f"again in {self.seconds:g} s"
 
 
 class DeliveriesExceeded(PenstockError):

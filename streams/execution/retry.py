@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from penstock.streams.base.errors import Snooze
 from penstock.streams.execution.call import attempts_at, call_of
 from penstock.streams.failures.policy import Retry
 from penstock.streams.protocol.event import Event
@@ -38,7 +39,8 @@ class RetryQueue:
 
     def allows(self, event: Event[Any], error: BaseException) -> bool:
         """Whether another attempt follows the current one, which failed with `error`."""
-        return isinstance(error, self._policy.on) and attempts_at(event) < self._policy.times
+        tries = isinstance(error, self._policy.on) and not isinstance(error, Snooze)
+        return tries and attempts_at(event) < self._policy.times
 
     def asked(self, error: BaseException) -> float:
         """For how many seconds `error` asks to wait. Raises what the user's function does."""

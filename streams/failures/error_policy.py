@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
-from penstock.streams.base.errors import cancelled_inside, cancelled_outside
+from penstock.streams.base.errors import Snooze, cancelled_inside, cancelled_outside
 from penstock.streams.failures.dead_letters import channel_to
 from penstock.streams.failures.policy import OnError, Retry, Route, last_of
 from penstock.streams.protocol.blame import blame, note_end
@@ -89,8 +89,13 @@ class ErrorPolicy:
     def survives(self, event: Event[Any], error: BaseException, attempts: int = 1) -> bool:
         """Settle a failed event. Returns False if the stage must stop.
 
-        An error that is not an Exception, such as a user's own BaseException, always stops it.
+        One that is snoozed goes back to its source, whatever the policy. An error that is not an
+        Exception, such as a user's own BaseException, always stops it.
         """
+        if isinstance(error, Snooze) and self._comes_again():
+            self.reverted += 1
+            event.fail(error)
+            return True
         blame(error, self._info, event)
         if not isinstance(error, Exception) or not (self.gives_up or self._reverts):
             note_end(error, ends=True)
@@ -115,9 +120,14 @@ class ErrorPolicy:
             event.fail(error, acknowledged=self.gives_up)
         return True
 
+    def _comes_again(self) -> bool:
+        """Whether the sources give again what is returned to them."""
+        sources = self._run.nesting.sources
+        return bool(sources) and all(source.gives_again for source in sources)
+
     def _was_routed(self) -> None:
         self.routed += 1
 
     def statistics(self) -> dict[str, int]:
-        """How many events were `skipped`, `reverted` and `routed`."""
+        """How many events were `skipped`, `reverted` (or snoozed) and `routed`."""
         return {"skipped": self.skipped, "reverted": self.reverted, "routed": self.routed}

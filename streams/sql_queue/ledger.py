@@ -17,6 +17,7 @@ from penstock.streams.base.errors import (
     DatabaseUnavailable,
     LeaseLost,
     RightsMissing,
+    Snooze,
     add_note,
     notes_of,
 )
@@ -50,7 +51,8 @@ _LONGEST_ERROR = 4_000
 class Ledger:
     """Records the outcomes of rows in batches, and renews the leases of the others.
 
-    One transaction at a time; rows that end meanwhile go with the next. `marked` is called with the
+    One transaction at a time; rows that end meanwhile go with the next. A row whose error is one of
+    `dead_on` is not tried again. `marked` is called with the
     outcomes that were recorded, `void` with each row that finished and could not be marked,
     `spoiled` with each that was to be tried again and cannot be.
     """
@@ -65,9 +67,10 @@ class Ledger:
         marked: Callable[[Settlement], None],
         void: Callable[[Row, Exception, bool], None],
         spoiled: Callable[[Row, Exception], None],
+        dead_on: tuple[type[Exception], ...] = (),
     ) -> None:
         self.held: dict[Row, None] = {}
-        self.lost = self.reverted = self.dead = 0
+        self.lost = self.reverted = self.dead = self.snoozed = 0
         # With keys, claims and settlements exclude each other: a key is released with its last row,
         # and no row of it may be claimed meanwhile.
         self.one_at_a_time: Any = nullcontext() if terms.by is None else asyncio.Lock()
@@ -89,6 +92,7 @@ class Ledger:
         self._marked = marked
         self._void = void
         self._spoiled = spoiled
+        self._dead_on = dead_on
         # Rows whose outcome was refused since one was not.
         self._refusals = 0
         self._keys: Counter[str] = Counter()
@@ -262,7 +266,11 @@ class Ledger:
         self._commit.due()
 
     def _failure(self, row: Row, error: BaseException, *, final: bool) -> Failure:
-        if final or row.attempts >= self._terms.attempts:
+        if isinstance(error, Snooze) and not final:
+            self.snoozed += 1
+            self._failed.add(row)
+            return Failure(row, "", error.seconds, snoozed=True)
+        if final or isinstance(error, self._dead_on) or row.attempts >= self._terms.attempts:
             self.count_dead(row)
             return Failure(row, text_of(error))
         self.reverted += 1

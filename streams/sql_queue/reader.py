@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -43,6 +43,8 @@ from penstock.streams.sql_queue.within import Ends, ends_in
 
 __all__ = ["ReaderOptions", "TableReader"]
 
+# Seconds between two looks at whether the queue is paused.
+_PAUSED_EVERY = 1.0
 # Seconds between two searches for rows that may have crashed their readers.
 _SUSPECTS_EVERY = 1.0
 # Seconds without any call in progress after which rows still in the pipeline count as held back.
@@ -64,6 +66,8 @@ class ReaderOptions:
     poll: float
     patience: float
     wait_for_leases: bool = True
+    only: tuple[str, Sequence[str]] | None = None
+    dead_on: tuple[type[Exception], ...] = ()
 
 
 class TableReader(LeasedSource[Row]):
@@ -95,6 +99,7 @@ class TableReader(LeasedSource[Row]):
             self._marked,
             self._void,
             self._spoiled,
+            manner.dead_on,
         )
         self._claims = Claims(
             run,
@@ -108,6 +113,9 @@ class TableReader(LeasedSource[Row]):
         )
         self._elsewhere = Elsewhere(store, terms)
         self._told_of_others = False
+        # Whether the queue is paused, as far as known, and when that is asked again.
+        self._is_paused = False
+        self._paused_at = 0.0
         self._info = info
         self._wanted = asyncio.Event()
         self._polling: asyncio.Task[None] | None = None
@@ -186,7 +194,8 @@ class TableReader(LeasedSource[Row]):
             tracing = self.run.tracing
             context = None if tracing is None else tracing.options[1]
             there = not self._manner.follow
-            await self._insist(partial(self._store.open, there=there, context=context))
+            only = self._manner.only
+            await self._insist(partial(self._store.open, there=there, context=context, only=only))
             self._warn_of_near_tables()
             await self._look_for_store()
             self._is_there = True
@@ -197,6 +206,10 @@ class TableReader(LeasedSource[Row]):
                 await self._wanted.wait()
                 self._wanted.clear()
                 if not self.demand or self.arrived:
+                    continue
+                if await self._paused():
+                    await self._change(min(self._manner.poll, _PAUSED_EVERY))
+                    self.wake()
                     continue
                 if self.run.now() >= self._suspects_at:
                     await self._try_suspects()
@@ -213,6 +226,18 @@ class TableReader(LeasedSource[Row]):
         except Exception as error:
             self._polling = None
             self.fail(error)
+
+    async def _paused(self) -> bool:
+        """Whether the queue is paused, by a look that is not old."""
+        if self.run.now() >= self._paused_at:
+            was = self._is_paused
+            self._is_paused = await self._insist(self._store.is_paused, idle=True)
+            self._paused_at = self.run.now() + _PAUSED_EVERY
+            if self._is_paused and not was:
+                self.run.errors.warn(
+                    f"read_table: {self._info.detail} is paused, until 'penstock queue resume'"
+                )
+        return self._is_paused
 
     async def _look_for_store(self) -> None:
         """Have rows end in the commits of a store, if the run has one."""
@@ -509,7 +534,8 @@ class TableReader(LeasedSource[Row]):
         (claimed, not yet requested); rows `pending` in the table, due and claimed by nobody, which
         are counted only while the running is recorded; with `follow=False`, how much of the rows
         known at the last count has been `emitted`; `redelivered` rows, which had been claimed
-        before; `reverted` to be tried again, and `dead`, which failed for good; `bad_rows`,
+        before; `reverted` to be tried again, `snoozed` by their handler, and `dead`, which failed
+        for good; whether the queue is `paused`; `bad_rows`,
         `lost_leases`, `reconnects`, how often the database was unavailable, and `waited`, the
         seconds in which the table did not answer, beyond four at a time.
         """
@@ -522,6 +548,8 @@ class TableReader(LeasedSource[Row]):
             "emitted": self._emitted(),
             "redelivered": self._redelivered,
             "reverted": self.ledger.reverted,
+            "snoozed": self.ledger.snoozed,
+            "paused": self._is_paused,
             "dead": self.ledger.dead,
             "bad_rows": self._bad,
             "lost_leases": self.ledger.lost,

@@ -158,6 +158,7 @@ class Layout:
         the queue of an expression for one of the user's."""
         own = ".".join(map(quoted, self.parts))
         names = {"table": own, "own": own, "rows": own, "keys": self.next_to("_keys")}
+        names["paused"] = self.next_to("_paused")
         names["index"] = quoted(self._with("_status_id"))
         names["priority_index"] = quoted(self._with("_priority"))
         names |= {name: quoted(self.column(name)) for name in (*COLUMNS, PRIORITY)}

@@ -193,14 +193,16 @@ class Claim:
 class Failure:
     """A failed row and its error. Without a `delay` (seconds) it has failed for good.
 
-    With one it is tried again after the delay, unless its attempts are used up. `held_back`: the
-    later rows of its key that were claimed with it are given back.
+    With one it is tried again after the delay, unless its attempts are used up; one that is
+    `snoozed` has not failed, and the attempt does not count. `held_back`: the later rows of its key
+    that were claimed with it are given back.
     """
 
     row: Row
     error: str
     delay: float | None = None
     held_back: bool = False
+    snoozed: bool = False
 
     @property
     def parks(self) -> bool:
@@ -326,13 +328,15 @@ class Store(ABC):
         there: bool = False,
         context: str | None = None,
         ranked: bool = False,
+        only: tuple[str, Sequence[str]] | None = None,
     ) -> None:
         """Connect and look at the table; make it, if it is ours and missing (and `make`).
 
         `there`: the table, and the database, must exist; what belongs to it is still made. With
         `fields` it is not a queue but a table that must have those columns, and with `upsert` a
         unique index on its key. `context` names the column with the context of a trace, which
-        claimed rows get if there is such a column. `ranked`: rows must have priorities.
+        claimed rows get if there is such a column. `ranked`: rows must have priorities. `only`
+        is a column, or a field of the payload, and its values in the rows that are claimed.
         Raises CannotOpen if there is no database, it refuses the connection or there is no such
         index, TableMissing and ColumnMissing.
         """
@@ -434,6 +438,14 @@ class Store(ABC):
 
         `open` comes first. Raises CannotOpen for a user's own table.
         """
+
+    @abstractmethod
+    async def is_paused(self) -> bool:
+        """Whether readers claim nothing for now."""
+
+    @abstractmethod
+    async def pause(self, paused: bool) -> None:
+        """Let no reader claim anything, until this is undone."""
 
     @abstractmethod
     async def changed(self, within: float) -> bool:

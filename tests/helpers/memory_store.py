@@ -34,6 +34,8 @@ class MemoryStore(Store):
         make: bool = True,
         there: bool = False,
         context: str | None = None,
+        ranked: bool = False,
+        only: tuple[str, Sequence[str]] | None = None,
     ) -> None:
         await asyncio.sleep(0)
 
@@ -94,6 +96,12 @@ class MemoryStore(Store):
     async def put(
         self, payloads: Sequence[str | bytes], delay: float = 0.0, priority: int = 0
     ) -> list[Any]:
+        raise NotImplementedError
+
+    async def is_paused(self) -> bool:
+        return False
+
+    async def pause(self, paused: bool) -> None:
         raise NotImplementedError
 
     async def upgrade(self) -> bool:

@@ -105,6 +105,14 @@ def _add_put(add_parser: AddParser, name: str) -> None:
     add_report(put)
 
 
+def _add_pause(add_parser: AddParser, name: str) -> None:
+    _action(add_parser, name, "let no reader claim anything until 'queue resume'")
+
+
+def _add_resume(add_parser: AddParser, name: str) -> None:
+    _action(add_parser, name, "let the readers of a paused queue go on")
+
+
 def _add_upgrade(add_parser: AddParser, name: str) -> None:
     _action(add_parser, name, "add what a table lacks that an older version has made")
 
@@ -234,5 +242,7 @@ _ACTIONS: dict[str, Callable[[AddParser, str], None]] = {
     "replay": _add_replay,
     "retry": _add_retry,
     "purge": _add_purge,
+    "pause": _add_pause,
+    "resume": _add_resume,
     "upgrade": _add_upgrade,
 }

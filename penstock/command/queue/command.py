@@ -170,6 +170,14 @@ async def _purge(store: Store, options: argparse.Namespace) -> int:
     return _status(refused)
 
 
+async def _pause(store: Store, options: argparse.Namespace, *, paused: bool) -> int:
+    was = await store.is_paused()
+    await store.pause(paused)
+    again = "" if was != paused else ", as before"
+    mention(f"table {options.table!r} is {'paused' if paused else 'not paused'}{again}")
+    return 0
+
+
 async def _upgrade(store: Store, options: argparse.Namespace) -> int:
     changed = await store.upgrade()
     mention(f"table {options.table!r} " + ("has priorities now" if changed else "lacks nothing"))
@@ -198,10 +206,12 @@ def _replay(options: argparse.Namespace) -> int:
     return replay(visits, name, options)
 
 
-_ACTIONS = {
+_ACTIONS: dict[str, Callable[[Store, argparse.Namespace], Awaitable[int]]] = {
     "stats": _stats,
     "peek": _peek,
     "retry": _retry,
     "purge": _purge,
+    "pause": partial(_pause, paused=True),
+    "resume": partial(_pause, paused=False),
     "upgrade": _upgrade,
 }

@@ -22,7 +22,7 @@ def as_text(name: str, stats: QueueStats) -> str:
     dead = f", {_rate(stats.death_rate)} failed for good" if stats.death_rate else ""
     empty = f"; empty in {span(stats.empty_in)}" if stats.empty_in else ""
     lines = [
-        f"{name}:",
+        f"{name}{' (paused)' if stats.paused else ''}:",
         f"  waiting   {stats.waiting:,}{line}{delayed}",
         *_priorities(stats),
         f"  failed    {stats.failed:,}, to be tried again",

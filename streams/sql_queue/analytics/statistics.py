@@ -74,8 +74,8 @@ class QueueStats:
     it. Times are of rows that finished in it: `time_waiting` from when a row was due until it was
     claimed for the last time, None also where the table does not say when rows came;
     `time_in_work` from then until it was finished. `priorities` are those of the rows that wait or
-    are to be tried again, each with their number; empty if there are none but 0. `at` is
-    seconds since 1970.
+    are to be tried again, each with their number; empty if there are none but 0. `paused` is
+    whether readers claim nothing for now. `at` is seconds since 1970.
     """
 
     at: float
@@ -97,6 +97,7 @@ class QueueStats:
     time_in_work: Times | None
     pollers: tuple[Poller, ...]
     priorities: tuple[tuple[int, int], ...] = ()
+    paused: bool = False
 
 
 # A clock that was set back never makes a time negative. In a user's own table both may be null.
@@ -128,7 +129,7 @@ FROM {{rows}} AS t"""
 # A comparison with both bounds uses the index, in which rows that have ended are not.
 _WAITS = """SELECT count(*) FILTER (WHERE {is_due}),
     count(*) FILTER (WHERE {is_due} OR {attempts} > 0)
-FROM {rows} AS t WHERE {status} >= 0 AND {status} <= 0"""
+FROM {rows} AS t WHERE {status} >= 0 AND {status} <= 0{only}"""
 
 # In the order in which rows are claimed.
 _OLDEST = f"""SELECT {{id}}, {{seconds}}{{now}} - ({_DUE})) FROM {{rows}} AS t
@@ -221,6 +222,7 @@ async def measure(store: Store, window: float) -> QueueStats:
         priorities=tuple((rank, count) for rank, count in priorities)
         if any(rank for rank, _ in priorities)
         else (),
+        paused=await store.is_paused(),
     )
 
 

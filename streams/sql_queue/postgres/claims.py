@@ -322,6 +322,7 @@ class PostgresStore(PostgresTable):
             "errors": [failure.error for failure in failed],
             "delays": [failure.delay or 0.0 for failure in failed],
             "finals": [failure.delay is None for failure in failed],
+            "snoozes": [failure.snoozed for failure in failed],
             "attempts": terms.attempts,
         }
         left = dict(await self._all(db, sql.FAIL, values))

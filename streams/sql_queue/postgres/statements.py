@@ -38,6 +38,7 @@ __all__ = [
     "INSERT",
     "IN_RANGE",
     "IS_MIXED",
+    "IS_PAUSED",
     "KEEP_KEYS",
     "LEASE_KEYS",
     "LEASE_SUSPECT_KEY",
@@ -51,6 +52,7 @@ __all__ = [
     "PARK_LATER_ROWS",
     "PARK_ROWS",
     "PASSED_KEYS",
+    "PAUSE",
     "PLAN_FREELY",
     "PUT",
     "PUT_OWN",
@@ -59,6 +61,7 @@ __all__ = [
     "RELEASE",
     "RENEW",
     "RENEW_KEYS",
+    "RESUME",
     "RETURN",
     "SAME_TEXTS",
     "SESSION",
@@ -627,13 +630,16 @@ RETURN = f"""UPDATE {{table}} AS t SET
     {{attempts}} = t.{{attempts}} - 1, {{started}} = NULL, {{owner}} = NULL
 FROM {_ROWS} AS h (id, token) WHERE {_HELD}"""
 
+_IS_DEAD = "h.final OR t.{attempts} >= :attempts AND NOT h.snoozed"
 FAIL = f"""UPDATE {{table}} AS t SET
-    {{status}} = CASE WHEN h.final OR t.{{attempts}} >= :attempts THEN -1 ELSE 0 END,
-    {{finished}} = CASE WHEN h.final OR t.{{attempts}} >= :attempts THEN now() END,
-    {{run_at}} = now() + h.delay * interval '1 s', {{error}} = h.error,
+    {{status}} = CASE WHEN {_IS_DEAD} THEN -1 ELSE 0 END,
+    {{finished}} = CASE WHEN {_IS_DEAD} THEN now() END,
+    {{attempts}} = t.{{attempts}} - CASE WHEN h.snoozed THEN 1 ELSE 0 END,
+    {{run_at}} = now() + h.delay * interval '1 s',
+    {{error}} = CASE WHEN h.snoozed THEN t.{{error}} ELSE h.error END,
     {{owner}} = NULL, {{expires}} = NULL
 FROM unnest((:ids)::{{id_type}}[], (:tokens)::bigint[], (:errors)::text[], (:delays)::float8[],
-    (:finals)::bool[]) AS h (id, token, error, delay, final)
+    (:finals)::bool[], (:snoozes)::bool[]) AS h (id, token, error, delay, final, snoozed)
 WHERE {_HELD}
 RETURNING t.{{id}}, t.{{status}}"""
 
@@ -664,6 +670,10 @@ RENEW_KEYS = (
 )
 
 STATES = """SELECT {id}, {token}, {status} FROM {table} WHERE {id} = ANY((:ids)::{id_type}[])"""
+
+IS_PAUSED = "SELECT to_regclass(:table) IS NOT NULL"
+PAUSE = (CREATE[0], "CREATE TABLE IF NOT EXISTS {paused} AS SELECT now() AS since")
+RESUME = (CREATE[0], "DROP TABLE IF EXISTS {paused}")
 
 PUT = """INSERT INTO {table} ({payload}, {run_at}{ranked})
 SELECT p.payload::json,

@@ -81,6 +81,7 @@ class PostgresTable(Store):
             "key_function": layout.next_to("_key"),
             "id_type": "bigint",
             "spared": "",
+            "only": "",
             "mirrored": "".join(
                 f", {quoted(layout.column(time))} = n.{quoted(time)}" for time in layout.mirrored
             ),
@@ -123,6 +124,7 @@ class PostgresTable(Store):
         there: bool = False,
         context: str | None = None,
         ranked: bool = False,
+        only: tuple[str, Sequence[str]] | None = None,
     ) -> None:
         if not self._known:
             try:
@@ -131,7 +133,7 @@ class PostgresTable(Store):
             except DatabaseLost as error:
                 raise CannotOpen(f"Cannot use {redacted(self.url)}: {error}") from error
         async with self._transaction(durable=True) as db:
-            await self._look(db, fields, make, there, context, ranked)
+            await self._look(db, fields, make, there, context, ranked, only)
             if fields is not None and upsert is not None:
                 await self._look_for_index(db, fields, upsert)
 
@@ -143,6 +145,7 @@ class PostgresTable(Store):
         there: bool,
         context: str | None,
         ranked: bool,
+        only: tuple[str, Sequence[str]] | None,
     ) -> None:
         where = redacted(self.url)
         if db.info.server_version < _OLDEST:
@@ -184,6 +187,10 @@ class PostgresTable(Store):
                 }
             self._name_payload(columns[self.layout.column("payload")])
             self._statements.clear()
+            if only is not None:
+                values = ", ".join(Literal(value).as_string(None) for value in only[1])
+                names["only"] = f" AND {self._field(only[0])} IN ({values})"
+                names["spared"] = names["only"]
             if self.layout.beside:
                 await self._look_beside(db, make)
 
@@ -426,6 +433,17 @@ class PostgresTable(Store):
             await self._all(db, sql.NOTIFY, {"channel": self._channel})
         return ids
 
+    async def is_paused(self) -> bool:
+        async with self._using() as db:
+            found = await self._all(db, sql.IS_PAUSED, {"table": self._names["paused"]})
+        return bool(found[0][0])
+
+    async def pause(self, paused: bool) -> None:
+        async with self._transaction(durable=True) as db:
+            for statement in sql.PAUSE if paused else sql.RESUME:
+                await self._all(db, statement, {"table": self._names["table"]})
+            await self._all(db, sql.NOTIFY, {"channel": self._channel})
+
     async def changed(self, within: float) -> bool:
         listening = self._listening
         try:
@@ -444,7 +462,7 @@ class PostgresTable(Store):
     def spare(self, id: Any, refused: Refused) -> None:
         super().spare(id, refused)
         ids = ", ".join(Literal(str(one)).as_string(None) for one in self._spared)
-        self._names["spared"] = f" AND t.{self._names['id']} NOT IN ({ids})"
+        self._names["spared"] = f"{self._names['only']} AND t.{self._names['id']} NOT IN ({ids})"
         self._statements.clear()
 
     async def blockers(self) -> str:

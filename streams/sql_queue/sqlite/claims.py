@@ -267,6 +267,7 @@ class SqliteStore(SqliteTable):
                 "now": now,
                 "run_at": now + (delay or 0.0),
                 "error": failure.error,
+                "snoozed": failure.snoozed,
                 "id": row.id,
                 "token": row.token,
                 "key": _bytes(row.key),

@@ -22,6 +22,7 @@ __all__ = [
     "HAS_SUSPECTS",
     "HAS_SUSPECT_KEYS",
     "IS_MIXED",
+    "IS_PAUSED",
     "LAST",
     "LEASE_KEYS",
     "LEASE_SUSPECT_KEY",
@@ -33,6 +34,7 @@ __all__ = [
     "PARK_ROWS",
     "PASSED",
     "PASS_BY",
+    "PAUSE",
     "PUT",
     "PUT_OWN",
     "RECLAIM_KEYS",
@@ -40,6 +42,7 @@ __all__ = [
     "RELEASE",
     "RENEW",
     "RENEW_KEY",
+    "RESUME",
     "RETURN",
     "STATE",
     "TABLES",
@@ -326,9 +329,10 @@ RETURN = """UPDATE {table} SET
 WHERE {id} = ? AND {token} = ? AND {status} = 9"""
 
 FAIL = """UPDATE {table} SET
-    {status} = CASE WHEN :final OR {attempts} >= :attempts THEN -1 ELSE 0 END,
-    {finished} = CASE WHEN :final OR {attempts} >= :attempts THEN :now END,
-    {run_at} = :run_at, {error} = :error, {owner} = NULL, {expires} = NULL
+    {status} = CASE WHEN :final OR {attempts} >= :attempts AND NOT :snoozed THEN -1 ELSE 0 END,
+    {finished} = CASE WHEN :final OR {attempts} >= :attempts AND NOT :snoozed THEN :now END,
+    {attempts} = {attempts} - :snoozed, {run_at} = :run_at,
+    {error} = CASE WHEN :snoozed THEN {error} ELSE :error END, {owner} = NULL, {expires} = NULL
 WHERE {id} = :id AND {token} = :token AND {status} = 9
 RETURNING {status}"""
 
@@ -348,6 +352,12 @@ RENEW_KEY = """UPDATE {keys} SET expires = ?
 WHERE key = CAST(? AS TEXT) AND epoch = ? AND owner IN (?, ?, ?)"""
 
 STATE = "SELECT {id}, {token}, {status} FROM {table} WHERE {id} = :id"
+
+# Its name is a literal.
+IS_PAUSED = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = :name"
+PAUSE = """CREATE TABLE IF NOT EXISTS {paused} AS
+SELECT strftime('%Y-%m-%dT%H:%M:%fZ') AS since"""
+RESUME = "DROP TABLE IF EXISTS {paused}"
 
 PUT = """INSERT INTO {table} ({payload}, {run_at}, {enqueued}{ranked})
 VALUES (?, ?, ?{with_rank}) RETURNING {id}"""

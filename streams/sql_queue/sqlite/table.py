@@ -98,6 +98,7 @@ class SqliteTable(Store):
             "second": "1.0",
             "seconds": "(",
             "spared": "",
+            "only": "",
             # Programs of others may insert times as texts.
             "came_at": _seconds(names["enqueued"]),
             "is_due": f"({names['run_at']} IS NULL OR {_seconds(names['run_at'])} <= :now "
@@ -119,6 +120,8 @@ class SqliteTable(Store):
         self._version: int | None = None
         self._wait = _SOON
         self._key: str | None = None
+        # The condition of `open(only=)` where the table is called `t`.
+        self._only_of_t = ""
         self._position = Position()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -133,13 +136,20 @@ class SqliteTable(Store):
         there: bool = False,
         context: str | None = None,
         ranked: bool = False,
+        only: tuple[str, Sequence[str]] | None = None,
     ) -> None:
         if (there or not make) and not Path(self._path).exists():  # noqa: ASYNC240 - one look, at the start
             raise CannotOpen(f"{self._file} does not exist")
         try:
             # Readers need not wait for writers.
             look = partial(
-                self._look, fields=fields, make=make, there=there, context=context, ranked=ranked
+                self._look,
+                fields=fields,
+                make=make,
+                there=there,
+                context=context,
+                ranked=ranked,
+                only=only,
             )
             await self._transaction(look, writing=make)
             if fields is not None and upsert is not None:
@@ -157,6 +167,7 @@ class SqliteTable(Store):
         there: bool,
         context: str | None,
         ranked: bool,
+        only: tuple[str, Sequence[str]] | None,
     ) -> None:
         columns = self._columns(db)
         if not columns:
@@ -182,6 +193,11 @@ class SqliteTable(Store):
             self._rank(db, needed=ranked)
             if self.layout.beside:
                 self._look_beside(db, make)
+            if only is not None:
+                within = f"IN ({literals(only[1])})"
+                self._names["only"] = f" AND {self._text_of(db, only[0], None)} {within}"
+                self._names["spared"] = self._names["only"]
+                self._only_of_t = f" AND {self._text_of(db, only[0], 't')} {within}"
 
     def _rank(self, db: sqlite3.Connection, *, needed: bool) -> None:
         self.is_ranked = self.layout.ranks(self._columns(db))
@@ -196,6 +212,17 @@ class SqliteTable(Store):
         text = "SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = ?"
         name = self._names["priority_index"][1:-1].replace('""', '"')
         return self.is_ranked and db.execute(text, (name,)).fetchone() is not None
+
+    def _text_of(self, db: sqlite3.Connection, field: str, row: str | None) -> str:
+        """The SQL of the text of a column, else of a field of the payload; `row` is what the
+        queue's is called in the statement, if it has another name."""
+        if field in self._columns(db):
+            return f"CAST({self.layout.value(field, row)} AS TEXT)"
+        payload = self.layout.value(self.layout.column("payload"), row)
+        return (
+            f"CASE WHEN json_valid({payload}) "
+            f"THEN CAST({payload} ->> {json_path(field)} AS TEXT) END"
+        )
 
     def _look_for_index(
         self, db: sqlite3.Connection, fields: Sequence[str], upsert: Upsert
@@ -428,6 +455,16 @@ class SqliteTable(Store):
                 with suppress(RuntimeError):
                     store._loop.call_soon_threadsafe(store._woken.set)
 
+    async def is_paused(self) -> bool:
+        name = f"{self.layout.parts[-1]}_paused"
+        look = partial(self._all, text=sql.IS_PAUSED, values={"name": name})
+        return bool(await self._transaction(look, writing=False))
+
+    async def pause(self, paused: bool) -> None:
+        text = sql.PAUSE if paused else sql.RESUME
+        await self._transaction(partial(self._all, text=text))
+        self.announce()
+
     async def changed(self, within: float) -> bool:
         end = clock.monotonic() + within
         while not (found := self._woken.is_set()) and (left := end - clock.monotonic()) > 0:
@@ -455,7 +492,8 @@ class SqliteTable(Store):
 
     def spare(self, id: Any, refused: Refused) -> None:
         super().spare(id, refused)
-        self._names["spared"] = f" AND {self._names['id']} NOT IN ({literals(self._spared)})"
+        others = f" AND {self._names['id']} NOT IN ({literals(self._spared)})"
+        self._names["spared"] = self._names["only"] + others
 
     async def blockers(self) -> str:
         return "the lock of the file, which another connection has, or for the disk"
@@ -471,9 +509,11 @@ class SqliteTable(Store):
         values = {"now": clock.wall(), **parameters}
 
         def work(db: sqlite3.Connection) -> list[Any]:
-            if field is None:
-                return self._all(db, text, values)
-            names = {**self._names, "field": self._field(db, field)}
+            names = {**self._names, "key": self._key or "NULL"}
+            if field is not None:
+                names["field"] = self._field(db, field)
+            if self._only_of_t:
+                names["only"] = names["spared"] = self._only_of_t
             return db.execute(text.format_map(names), values).fetchall()
 
         return await self._transaction(work, writing=False)

@@ -332,6 +332,8 @@ function factsOf(stage, numbers) {
     if (numbers.unread !== undefined) facts.push(`${count(numbers.unread)} pending`);
     if (numbers.held) facts.push(`${count(numbers.held)} held`);
     if (numbers.buffered) facts.push(`${count(numbers.buffered)} buffered`);
+    if (numbers.paused) facts.push("paused");
+    if (numbers.snoozed) facts.push(`${count(numbers.snoozed)} snoozed`);
     if (numbers.redelivered) facts.push(`${count(numbers.redelivered)} again`);
     if (numbers.reconnects) facts.push(`${count(numbers.reconnects)} reconnects`);
   }

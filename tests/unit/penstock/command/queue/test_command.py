@@ -642,6 +642,18 @@ def test_put_takes_a_time_and_a_priority_and_peek_and_stats_show_them(
     assert "; row 2 is first" in shown
 
 
+def test_pause_and_resume_say_what_they_have_changed(penstock: Penstock, database: str) -> None:
+    fill(database)
+    assert penstock("queue", "pause", database).err.endswith("table 'queue' is paused\n")
+    assert penstock("queue", "pause", database).err.endswith("is paused, as before\n")
+    assert penstock("queue", "stats", database).out.startswith(f"queue in {database} (paused):")
+    (stats,) = lines(penstock("queue", "stats", database, "--json").out)
+    assert stats["paused"] is True
+    assert penstock("queue", "resume", database).err.endswith("table 'queue' is not paused\n")
+    assert penstock("queue", "resume", database).err.endswith("is not paused, as before\n")
+    assert penstock("queue", "stats", database).out.startswith(f"queue in {database}:")
+
+
 @pytest.mark.parametrize("option", [("--at", "soon"), ("--at", "25:00"), ("--priority", "1.5")])
 def test_put_refuses_what_is_no_time_and_no_priority(
     penstock: Penstock, url: str, option: tuple[str, str]
