@@ -75,6 +75,8 @@ def read_table(
     wait_for_leases: bool = True,
     only: Mapping[str, str | Sequence[str]] | None = None,
     dead_on: type[Exception] | tuple[type[Exception], ...] = (),
+    from_id: str | None = None,
+    position: str | os.PathLike[str] | None = None,
     poll: float = 1.0,
     patience: float = 60.0,
     name: str | None = None,
@@ -92,7 +94,15 @@ def read_table(
     has in work, dead or alive. `only` maps a column, or a field of the payload, to its value, or a
     list of values, in the rows that this reader claims, as in `only={"kind": ["mail", "sms"]}`; all
     others are left to other readers. A reverted row whose error is one of the types `dead_on` is
-    not tried again. `name` is the reader's name, by default the machine and the process.
+    not tried again.
+
+    `from_id` names a column of whole numbers that grow, such as the primary key, in an ordinary
+    table without payload and status, which is only read: each row that is inserted is an event, a
+    dict of all columns. Rows that commit late, after rows with higher ids, come when they are
+    there. Updates and deletes are not seen. `position` is the path of a small file that records
+    what is finished, where the next run continues. See docs/how-to/tables.md.
+
+    `name` is the reader's name, by default the machine and the process.
     Raises BuildError for invalid options, MissingExtra if PostgreSQL's package is not installed.
 
     >>> from penstock import read_table, write_table
@@ -112,6 +122,23 @@ def read_table(
     for option, seconds, least in (("lease", lease, 0.1), ("poll", poll, 0.01)):
         if not is_at_least(seconds, least) or isinf(seconds):
             raise BuildError(f"read_table({option}={seconds!r}): at least {least} s is needed")
+    if from_id is not None:
+        _require_alone(
+            by=by,
+            columns=columns,
+            beside=beside or None,
+            only=only,
+            dead_on=dead_on or None,
+            backoff=backoff,
+            attempts=None if attempts == 5 else attempts,
+            lease=None if lease == 30.0 else lease,
+            wait_for_leases=None if wait_for_leases else False,
+            name=name,
+        )
+    elif position is not None:
+        raise BuildError(
+            f"read_table(position={position!r}) needs from_id=: a queue keeps its own position"
+        )
     if not is_at_least(patience, 0):
         raise BuildError(f"read_table(patience={patience!r}): at least 0 s is needed")
     check_backoff("read_table", backoff)
@@ -124,6 +151,8 @@ def read_table(
         raise BuildError(
             f"read_table(dead_on={dead_on!r}): an Exception type, or a tuple of them, is needed"
         )
+    if from_id is not None:
+        return _growing(url, table, from_id, position, batch, follow, poll, patience)
     kinds = _kinds_of(only)
     open_store(url, table, columns, beside=beside)
     details = [redacted(url), table, *([f"by {by}"] if by is not None else [])]
@@ -153,6 +182,51 @@ def read_table(
             ClaimTerms(owner, lease, attempts, by),
             manner,
         ).start()
+
+    flowable: Flowable[dict[str, Any]] = Flowable(attach, info)
+    return flowable
+
+
+def _require_alone(**options: Any) -> None:
+    """Raise BuildError for options of a queue where rows are read by a growing column."""
+    for option, given in options.items():
+        if given is not None:
+            raise BuildError(
+                f"read_table(from_id=..., {option}={given!r}): {option}= is for a queue, whose "
+                "rows are claimed; an ordinary table is only read"
+            )
+
+
+def _growing(
+    url: str,
+    table: str,
+    from_id: str,
+    position: str | os.PathLike[str] | None,
+    batch: int,
+    follow: bool,
+    poll: float,
+    patience: float,
+) -> Flowable[dict[str, Any]]:
+    """The rows of an ordinary table, by a growing column."""
+    from penstock.streams.sql_queue import open_store, redacted
+    from penstock.streams.sql_queue.growing_reader import GrowingOptions, GrowingReader
+
+    given: Any = from_id
+    if not (isinstance(given, str) and given):
+        raise BuildError(f"read_table(from_id={from_id!r}): the name of a column is needed")
+    open_store(url, table)
+    path = None if position is None else os.fspath(position)
+    info = StageInfo(
+        "read_table",
+        f"{redacted(url)}, {table}, from {from_id}",
+        batch,
+        f"reads up to {batch} rows",
+        delivery=Delivery(acknowledges=path is not None, continues=path is not None),
+    )
+    options = GrowingOptions(from_id, path, batch, follow, poll, patience)
+
+    def attach(downstream: Subscriber[dict[str, Any]], run: Run) -> None:
+        GrowingReader(downstream, run, flowable.info, open_store(url, table), options).start()
 
     flowable: Flowable[dict[str, Any]] = Flowable(attach, info)
     return flowable

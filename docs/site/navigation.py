@@ -12,6 +12,7 @@ SECTIONS: dict[str, list[str]] = {
     "How to": [
         "how-to/run-a-file.md",
         "how-to/files.md",
+        "how-to/tables.md",
         "how-to/application.md",
         "how-to/notebook.md",
         "how-to/session.md",

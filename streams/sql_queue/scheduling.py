@@ -7,7 +7,7 @@ from datetime import date, datetime
 from typing import Any
 
 from penstock.streams.base.errors import BuildError
-from penstock.streams.base.keys import By, key_function, key_name
+from penstock.streams.base.keys import By, Key, key_function, key_name
 from penstock.streams.base.validation import seconds_of
 from penstock.streams.sql_queue.store import Enqueued
 
@@ -26,12 +26,12 @@ class Scheduling:
 
     def __init__(self, run_at: By[Any] | None = None, priority: By[Any] | None = None) -> None:
         self.ranks = priority is not None
+        self._run_at = None if run_at is None else _reading(run_at, "run_at")
+        self._priority = None if priority is None else _reading(priority, "priority")
         self._names = {
             "run_at": "" if run_at is None else key_name(run_at),
             "priority": "" if priority is None else key_name(priority),
         }
-        self._run_at = None if run_at is None else _reading(run_at)
-        self._priority = None if priority is None else _reading(priority)
 
     def enqueued(self, payload: str, value: Any) -> Enqueued:
         """The new row. Raises TypeError for what is no time or no priority."""
@@ -64,12 +64,13 @@ class Scheduling:
         )
 
 
-def _reading(by: By[Any]) -> Callable[[Any], Any]:
+def _reading(by: By[Any], option: str) -> Callable[[Any], Any]:
     """The function that reads a field of a value, None if that has no such field."""
     if isinstance(by, datetime | date | float):
         raise BuildError(
-            f"{by!r}: give a field, or a function of the value such as lambda value: ..."
+            f"{option}={by!r}: give a field, or a function of the value such as lambda value: ..."
         )
+    Key(by, option)
     read = key_function(by)
     if callable(by):
         return read

@@ -314,6 +314,10 @@ class Store(ABC):
     layout: Layout
     near: Sequence[str] = ()
     """Tables whose names are near to that of the one that `open` has made."""
+    columns: Sequence[str] = ()
+    """The columns of the table, once the store is open."""
+    commits_in_order = True
+    """Whether one transaction writes at a time, so that ids are committed in their order."""
     is_ranked = False
     """Whether rows have priorities, once the store is open."""
     _spared: list[Any]

@@ -274,7 +274,7 @@ def field_in_json(payload: str, field: str) -> str:
 
 
 COLUMNS_OF = """SELECT attname, format_type(atttypid, NULL) FROM pg_attribute
-WHERE attrelid = to_regclass(:table) AND attnum > 0 AND NOT attisdropped"""
+WHERE attrelid = to_regclass(:table) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
 
 TABLES = """SELECT CASE WHEN pg_table_is_visible(c.oid) THEN '' ELSE nspname || '.' END || relname
 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace

@@ -63,6 +63,7 @@ Connection = AsyncConnection[tuple[Any, ...]]
 class PostgresTable(Store):
     """Connects, looks at its table, inserts and waits; claims and settles in a subclass."""
 
+    commits_in_order = False
     needs = (
         "A reader or writer needs SELECT, INSERT and UPDATE on {table!r}; with by= also on its "
         "table of keys, with DELETE. Whatever of these is missing is made, which needs CREATE."
@@ -168,6 +169,7 @@ class PostgresTable(Store):
                 raise ColumnMissing(self.layout.without(where, lacks, columns))
             raise ColumnMissing(self.layout.lacking(where, lacks))
         self._columns = columns
+        self.columns = list(columns)
         brought = self.layout.context(columns, context)
         names["context"] = "".join(f", {self.layout.value(name)}::text" for name in brought)
         if fields is None:

@@ -182,6 +182,7 @@ class SqliteTable(Store):
             if fields is not None:
                 raise ColumnMissing(self.layout.without(self._file, lacks, columns))
             raise ColumnMissing(self.layout.lacking(self._file, lacks))
+        self.columns = columns
         brought = self.layout.context(columns, context)
         self._names["context"] = "".join(
             f", CAST(CAST({self.layout.value(name, None)} AS TEXT) AS BLOB)" for name in brought
