@@ -11,6 +11,7 @@ SECTIONS: dict[str, list[str]] = {
     "Tutorial": ["tutorial.md"],
     "How to": [
         "how-to/run-a-file.md",
+        "how-to/definition-files.md",
         "how-to/files.md",
         "how-to/tables.md",
         "how-to/application.md",

@@ -20,6 +20,7 @@ __all__ = [
     "CALL_ERRORS",
     "AnswerTimeout",
     "BadArgument",
+    "BadDefinition",
     "BadLimit",
     "BadLine",
     "BadOverload",
@@ -51,6 +52,7 @@ __all__ = [
     "MissingExtra",
     "NoLoop",
     "NotAllFinished",
+    "NotNamed",
     "NotPicklable",
     "OutputClosed",
     "PayloadTooLarge",
@@ -83,6 +85,7 @@ __all__ = [
     "not_awaited",
     "notes_of",
     "own_error",
+    "place_in",
     "printable",
     "refuse_async",
     "refuse_async_methods",
@@ -103,6 +106,35 @@ class BadArgument(BuildError, ValueError):
 
 class WrongType(BuildError, TypeError):
     """An argument is of an invalid type, such as a number for an operator."""
+
+
+class BadDefinition(BuildError):
+    """A definition, or a file of one, says what is not possible; `path` is where it says so."""
+
+    def __init__(self, message: str, path: tuple[str | int, ...] = ()) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"{place_in(self.path)}: {self.message}" if self.path else self.message
+
+
+def place_in(path: tuple[str | int, ...]) -> str:
+    """A place in a definition, in words: `operator 2, on_error`."""
+    words: list[str] = []
+    for part in path:
+        if isinstance(part, str):
+            words.append(part)
+        elif words[-1] in ("operators", "sinks"):
+            words[-1] = f"{words[-1][:-1]} {part + 1}"
+        else:
+            words[-1] += f" {part + 1}"
+    return ", ".join(words)
+
+
+class NotNamed(BuildError):
+    """A pipeline has what a file cannot name, such as a lambda."""
 
 
 class TooManyStages(BuildError, RecursionError):

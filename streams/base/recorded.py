@@ -53,6 +53,7 @@ def _record_class(made: Any) -> None:
             _note(self, Call(made, args, options))
 
     made.__init__ = recording
+    made.is_recorded = True
 
 
 def _note(result: Any, call: Call) -> None:
@@ -67,5 +68,5 @@ def call_of(made: Any) -> Call | None:
 
 
 def is_recorded(function: object) -> bool:
-    """Whether it is a function that keeps a record of its calls."""
-    return getattr(function, "is_recorded", False) is True
+    """Whether it is a function, or a class, that keeps a record of its calls."""
+    return "is_recorded" in getattr(function, "__dict__", ())

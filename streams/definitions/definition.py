@@ -29,6 +29,7 @@ from typing import Any, NamedTuple, cast
 from penstock.streams.base.database_url import redacted
 from penstock.streams.base.recorded import Call, call_of, is_recorded
 from penstock.streams.definitions.names import (
+    is_a,
     is_reference,
     public,
     public_name,
@@ -137,7 +138,7 @@ class _Describing:
 
     def itself(self, one: Any) -> Any:
         """What a name stands for."""
-        if _is(one, Stream):
+        if is_a(one, Stream):
             return self._stream(one, is_itself=True)
         call = call_of(one)
         assert call is not None
@@ -237,7 +238,7 @@ class _Describing:
                 if value:
                     found[option.name] = (
                         [self.value(one, option.types) for one in value]
-                        if _is(value, tuple)
+                        if is_a(value, tuple)
                         else {key: self.value(one, option.types) for key, one in value.items()}
                     )
             elif option.types.are_filled and is_recorded(function):
@@ -253,18 +254,18 @@ class _Describing:
         """A value as data; `types` are those that its place takes."""
         if value is None or isinstance(value, bool | int | str | float):
             return self._plain(value, types)
-        if _is(value, Stream):
+        if is_a(value, Stream):
             return self._stream(value)
-        if _is(value, list):
+        if is_a(value, list):
             return [self.value(one, types.inner) for one in value]
-        if _is(value, Mapping):
+        if is_a(value, Mapping):
             return self._mapping(value, types.inner)
         call = call_of(value)
         if call is not None:
             return self._made(value, call)
         if type(value) is tuple:
             return self._tuple(cast(Any, value), types)
-        if _is(value, os.PathLike):
+        if is_a(value, os.PathLike):
             return str(value.__fspath__())
         name = reference(value)
         if name is not None:
@@ -322,11 +323,6 @@ class _Describing:
         return {"unnamed": text}
 
 
-def _is(value: object, kind: Any) -> bool:
-    """`isinstance`, after which the type of a checker is still Any."""
-    return isinstance(value, kind)
-
-
 def _short(name: str) -> str:
     """The name of an operator of `ops`, without that where no other name is the same."""
     short = name.removeprefix("ops.")
@@ -351,7 +347,7 @@ def _fields(value: Any) -> Call | None:
     if reference(kind) is None:
         return None
     names: list[str] = []
-    if _is(value, tuple):
+    if is_a(value, tuple):
         names = list(getattr(kind, "_fields", ()))
     elif hasattr(kind, "__dataclass_fields__"):
         names = [one.name for one in fields(kind) if one.init]

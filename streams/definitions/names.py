@@ -10,7 +10,16 @@ from enum import Enum
 from types import ModuleType
 from typing import Any
 
-__all__ = ["REFERENCE", "imported", "is_reference", "public", "public_name", "reference", "shown"]
+__all__ = [
+    "REFERENCE",
+    "imported",
+    "is_a",
+    "is_reference",
+    "public",
+    "public_name",
+    "reference",
+    "shown",
+]
 
 REFERENCE = r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"
 """A name that is imported: a module, a colon, and what is in it."""
@@ -21,6 +30,11 @@ _MISSING = object()
 # The one of a file that `penstock run` loads, where its own name is taken (see
 # `penstock.command.pipelines.load`), and the one of a script.
 _UNNAMED_MODULES = ("__main__", "penstock_pipeline_file")
+
+
+def is_a(value: object, kind: Any) -> bool:
+    """`isinstance`, after which the type of what it holds is still Any to a type checker."""
+    return isinstance(value, kind)
 
 
 def is_reference(text: str) -> bool:

@@ -16,7 +16,7 @@ from inspect import Parameter, getsource, isclass, signature, unwrap
 from types import UnionType
 from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_overloads
 
-__all__ = ["Option", "Types", "options_of"]
+__all__ = ["Option", "Types", "options_of", "types_of"]
 
 
 class Types(tuple[Any, ...]):
@@ -127,6 +127,11 @@ def _imports(module: str) -> list[tuple[str, list[str]]]:
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.module
     ]
+
+
+def types_of(annotation: Any, function: Any) -> Types:
+    """The types that an annotation of a function names."""
+    return Types(alternatives(_evaluated(annotation, function)))
 
 
 def _evaluated(annotation: Any, function: Any) -> Any:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.streams.base.errors import BadArgument, BuildError
+from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import is_at_least
 
 if TYPE_CHECKING:
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 __all__ = ["Backoff", "check_backoff"]
 
 
-@dataclass(frozen=True, slots=True)
+@recorded
+@dataclass(frozen=True)
 class Backoff:
     """The wait before attempt n + 1: `first * 2 ** (n - 1)` seconds, at most `cap`.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Coroutine, Generator, Hashable
+from collections.abc import Callable, Coroutine, Generator, Hashable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import CoroutineType
@@ -218,6 +218,47 @@ class Pipeline:
 
         stages = stages_of(self.describe())
         return {"penstock": VERSION, **self._defined().data, "stages": stages}
+
+    @classmethod
+    def from_definition(cls, definition: Mapping[str, Any]) -> Pipeline:
+        """The pipeline of a definition, whose functions are imported by their names.
+
+        `stages` are not read. Raises BadDefinition, which says where it is wrong.
+        """
+        from penstock.streams.definitions.building import built
+
+        stream, sinks = built(dict(definition))
+        return cls(stream, tuple(sinks))
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Pipeline:
+        """The pipeline of a file in TOML, YAML or JSON, by the end of its name.
+
+        Functions are imported by their names. Raises BadDefinition, which names the line, and
+        MissingExtra for YAML without its package.
+        """
+        from penstock.streams.definitions.files import read_file
+
+        stream, sinks = read_file(os.fspath(path))
+        return cls(stream, tuple(sinks))
+
+    def to_file(self, path: str | os.PathLike[str]) -> None:
+        """Write the definition to a file in TOML, YAML or JSON, by the end of its name.
+
+        Raises NotNamed for a lambda, a closure, or anything else that a file cannot name, and for a
+        URL with a password; MissingExtra where the package for the form is not installed.
+        """
+        from penstock.streams.definitions.definition import VERSION
+        from penstock.streams.definitions.files import write_file
+
+        write_file(self._defined(), VERSION, os.fspath(path))
+
+    def as_text(self, form: Literal["toml", "yaml", "json"]) -> str:
+        """The definition as the text of a file; see `to_file`."""
+        from penstock.streams.definitions.definition import VERSION
+        from penstock.streams.definitions.files import as_text
+
+        return as_text(self._defined(), VERSION, form)
 
     def _defined(self) -> Definition:
         from penstock.streams.definitions.definition import defined

@@ -4,6 +4,7 @@ The rules, which are also in CONTRIBUTING.md:
 
     python   a whole script; one that begins with a line such as `# double.py` is kept in the
              page's folder under that name
+    toml     kept in the page's folder, under the name in its first line; so is yaml
     sh       run by bash in the page's folder, standard output and error together
     text     directly under one of the two: its output, where `...` stands for anything;
              anywhere else: text, which is not run
@@ -44,7 +45,7 @@ MAKING = (HOME / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 FENCE = re.compile(r"^```(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#]*)(#[^)]*)?\)|(?:src|href)=\"([^\"#]*)\"")
-FILE_NAME = re.compile(r"# (\w+\.py)\n")
+FILE_NAME = re.compile(r"# (\w+\.(?:py|toml|yaml))\n")
 TARGET = re.compile(r"^([\w-]+):", re.MULTILINE)
 BLOCKED = re.compile(r"^.*\b(the loop was blocked for|blocked the loop for) .*\n", re.M)
 
@@ -135,8 +136,11 @@ def complaints(block: Block, folder: Path) -> Iterator[str]:
         if not code.strip():
             return
         done = run(["bash", "-c", code], folder)
+    elif block.language in ("toml", "yaml") and (named := FILE_NAME.match(block.code)):
+        (folder / named[1]).write_text(block.code, encoding="utf-8")
+        return
     else:
-        yield f"`{block.language}` is not run: use python, sh or text"
+        yield f"`{block.language}` is not run: use python, sh or text, or toml with a name"
         return
     if done.returncode:
         yield f"ended with status {done.returncode} and printed\n{done.stdout}"

@@ -34,14 +34,31 @@ T = TypeVar("T")
 
 
 def load(where: str, arguments: Sequence[str] = (), *, whole: bool = False) -> Pipeline:
-    """Import the file and return its pipeline; raises BuildError for every error, but passes the
-    SystemExit of an argparse in the file on.
+    """Import the file, or read its definition, and return its pipeline; raises BuildError for every
+    error, but passes the SystemExit of an argparse in the file on.
 
     `arguments` become the file's `sys.argv[1:]`; `whole` keeps penstock's own frames in the
     traceback of an error of the file.
     """
     path, name = path_and_name(where)
+    if not path.endswith(".py"):
+        # Imported here: most files are of Python.
+        from penstock.streams.definitions.files import form_of
+
+        if form_of(path) is not None:
+            return _defined(path, name, arguments)
     return _choose(load_module(path, arguments, "pipeline", whole=whole), path, name)
+
+
+def _defined(path: str, name: str | None, arguments: Sequence[str]) -> Pipeline:
+    """The pipeline of a file of a definition, whose folder is the first in which modules are."""
+    if name is not None:
+        raise BuildError(f"{path} has one pipeline, without a name: leave out ':{name}'")
+    if arguments:
+        raise BuildError(f"{path} takes no arguments: it is read, and not run as Python is")
+    sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
+    with loading():
+        return Pipeline.from_file(path)
 
 
 def load_module(

@@ -6,7 +6,19 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-__all__ = ["Colour", "Config", "Prices", "client", "count", "is_large", "project", "slowly"]
+from penstock import ops
+
+__all__ = [
+    "Colour",
+    "Config",
+    "Prices",
+    "client",
+    "count",
+    "inside",
+    "is_large",
+    "project",
+    "slowly",
+]
 
 
 async def project(order: Any) -> Any:
@@ -51,3 +63,7 @@ class Prices:
     @staticmethod
     def first(order: Any) -> Any:
         return order
+
+
+def inside(group: Any) -> Any:
+    return group.pipe(ops.pairwise())
