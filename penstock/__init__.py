@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from penstock.streams.stages.sink_stage import Sink
     from penstock.streams.state.context import Context
     from penstock.streams.state.store import Store
+    from penstock.streams.telemetry.web_app import web_app
     from penstock.streams.windows.shapes import calendar, session, sliding, tumbling
     from penstock.streams.windows.window import Window
 
@@ -162,6 +163,7 @@ __all__ = [
     "tumbling",
     "using",
     "violations",
+    "web_app",
     "window",
     "write_jetstream",
     "write_jsonl",
@@ -250,6 +252,7 @@ _PUBLIC = {
         "Running",
     ),
     "streams.pipelines.lift": ("lift",),
+    "streams.telemetry.web_app": ("web_app",),
     "streams.windows.shapes": (
         "calendar",
         "session",

@@ -11,7 +11,6 @@ from penstock.streams.running.report import Outcome, Report
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
-    from starlette.applications import Starlette
 
     from penstock.streams.telemetry.serving import Serving
 
@@ -101,29 +100,3 @@ class Running(Handle):
         from penstock.streams.telemetry.serving import Serving
 
         return Serving(self, port, host, token, allow_control, hosts, title, show_values)
-
-    def web_app(
-        self,
-        *,
-        host: str = "127.0.0.1",
-        token: str | None = None,
-        allow_control: bool = False,
-        hosts: tuple[str, ...] = (),
-        title: str | None = None,
-        show_values: bool = False,
-    ) -> Starlette:
-        """What `serve` serves, as an ASGI application for a server of one's own, on this loop.
-
-        `host` is the address on which that server listens, and `hosts` are other names by which
-        requests may call it, such as that of a proxy. Call it right after `start`. Raises
-        BuildError if it is called later, or without a token where one is needed, and MissingExtra.
-        """
-        from penstock.streams.telemetry.access import Access
-        from penstock.streams.telemetry.web_app import web_app
-
-        access = Access(host, token, allow_control, hosts)
-        if token is None and (allow_control or access.needs_token):
-            raise BuildError(
-                "web_app(): give it a token, to control or beyond the loopback interface"
-            )
-        return web_app(self, access, title=title, show_values=show_values)[0]

@@ -484,6 +484,11 @@ class Handle:
         return self._recorder
 
     @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop on which it runs."""
+        return self._run.loop
+
+    @property
     def state(self) -> str:
         """What it does: "running", "paused", "draining" or "closed"."""
         return self._state

@@ -16,6 +16,7 @@ import socket
 from dataclasses import dataclass, field
 
 from penstock.streams.base.errors import BuildError
+from penstock.streams.base.validation import is_text
 
 __all__ = ["Access", "is_any", "is_loopback", "new_token"]
 
@@ -56,6 +57,18 @@ class Access:
     hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if not (
+            isinstance(self.host, str)  # pyright: ignore[reportUnnecessaryIsInstance]
+            and isinstance(self.hosts, tuple)  # pyright: ignore[reportUnnecessaryIsInstance]
+            and all(map(is_text, self.hosts))
+        ):
+            raise BuildError(
+                f"host={self.host!r}, hosts={self.hosts!r}: give an address, and a tuple of names"
+            )
+        if not (self.token is None or isinstance(self.token, str)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise BuildError(f"token={self.token!r}: give a text")
+        if not isinstance(self.allows_control, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise BuildError(f"allow_control={self.allows_control!r}: give True or False")
         if self.token is not None and (not self.token or self.token != self.token.strip()):
             raise BuildError(
                 "the token of the live page is empty or has white space around it, which no header "

@@ -1,43 +1,42 @@
-"""The numbers of a run in the text format OpenMetrics 1.0, for Prometheus and what reads it."""
+"""The metrics of one run, as families of samples for prometheus-client."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import accumulate
-from typing import Any, cast
+from typing import Any
 
 from penstock.streams.base.errors import describe, printable
 from penstock.streams.diagnostics.histogram import LatencyHistogram
 from penstock.streams.diagnostics.key_latencies import PARTS
 from penstock.streams.recording.recorder import LATENCIES, Recorder
+from penstock.streams.telemetry.native import add_native
 from penstock.streams.telemetry.unread import unread
 
-__all__ = ["exposition"]
+__all__ = ["Families"]
 
 # Characters of a key that are shown.
 _KEY = 300
 
 
-# Any: the samples of prometheus-client.
-def exposition(numbers: dict[str, Any], recorder: Recorder, *, show_values: bool = False) -> bytes:
-    """The metrics of one run, from its statistics. Needs prometheus-client.
+class Families:
+    """The families of a run, from its statistics. Needs prometheus-client.
 
-    `show_values`: keys are shown, which are values of events.
+    `show_values`: keys are named, which are values of events. `native`: histograms have the form
+    that OpenMetrics 2.0 can write.
     """
-    # Without types.
-    from prometheus_client.openmetrics import exposition as openmetrics
-    from prometheus_client.registry import CollectorRegistry
 
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collected(numbers, recorder, show_values))
-    text: bytes = cast(Any, openmetrics).generate_latest(registry)
-    return text
-
-
-class _Collected:
-    def __init__(self, numbers: dict[str, Any], recorder: Recorder, show_values: bool) -> None:
+    def __init__(
+        self,
+        numbers: dict[str, Any],
+        recorder: Recorder,
+        *,
+        show_values: bool = False,
+        native: bool = False,
+    ) -> None:
         self._show_values = show_values
+        self._add_histogram = add_native if native else _add_buckets
         self._numbers = numbers
         self._recorder = recorder
 
@@ -159,7 +158,7 @@ class _Collected:
             unit="seconds",
         )
         for part, histogram in self._recorder.latencies().items():
-            latency.add_metric([part], *_buckets(histogram))
+            self._add_histogram(latency, {"part": part}, histogram)
         yield latency
         of_stages = HistogramMetricFamily(
             "penstock_stage_latency",
@@ -169,7 +168,8 @@ class _Collected:
         )
         for stage, parts in self._recorder.latencies_of_stages().items():
             for part, histogram in parts.items():
-                of_stages.add_metric([str(stage), part], *_buckets(histogram))
+                place = {"stage": str(stage), "part": part}
+                self._add_histogram(of_stages, place, histogram)
         yield from (of_stages,) if of_stages.samples else ()
         yield from self._of_keys()
         yield from self._of_objectives()
@@ -314,14 +314,15 @@ class _Collected:
         yield from (one for one in (watermark, lag, idle, opened, late) if one.samples)
 
 
-def _buckets(histogram: LatencyHistogram) -> tuple[list[tuple[str, int]], float]:
+def _add_buckets(family: Any, labels: dict[str, str], histogram: LatencyHistogram) -> None:
     """How many took at most so many seconds, and their sum."""
     counts = [0] * (len(LATENCIES) + 1)
     for microseconds, count in histogram.cells():
         counts[bisect_left(LATENCIES, microseconds / 1e6)] += count
     summary = histogram.snapshot()
     bounds = [*(repr(float(bound)) for bound in LATENCIES), "+Inf"]
-    return list(zip(bounds, accumulate(counts), strict=True)), summary.mean * summary.count
+    buckets = list(zip(bounds, accumulate(counts), strict=True))
+    family.add_metric(list(labels.values()), buckets, summary.mean * summary.count)
 
 
 def _key(key: Any) -> str:

@@ -14,7 +14,7 @@ from penstock.streams.base.errors import BuildError
 from penstock.streams.base.extras import missing_extra
 from penstock.streams.telemetry.access import Access, is_any, is_loopback, new_token
 from penstock.streams.telemetry.feed import Fleet
-from penstock.streams.telemetry.web_app import web_app
+from penstock.streams.telemetry.run_app import run_app
 
 if TYPE_CHECKING:
     from penstock.streams.running.handle import Handle
@@ -50,7 +50,7 @@ class Serving:
             import uvicorn
         except ImportError as error:
             raise missing_extra("A live page is served by uvicorn", "serve") from error
-        app, self._feed = web_app(
+        app, self._feed = run_app(
             running, self._access, title=title, show_values=show_values, fleet=fleet
         )
         self._socket = _listening(host, port)

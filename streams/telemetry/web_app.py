@@ -1,165 +1,157 @@
-"""The live page, metrics and health of one run, as an ASGI application."""
+"""The live pages, metrics and health of several pipelines, as one ASGI application."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from importlib.resources import files
-from typing import TYPE_CHECKING, Any, cast
+import re
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import TYPE_CHECKING, Any
 
+from penstock.streams.base.errors import BuildError, describe
 from penstock.streams.base.extras import missing_extra
 from penstock.streams.telemetry.access import Access
-from penstock.streams.telemetry.document import Document
-from penstock.streams.telemetry.feed import Feed, Fleet
+from penstock.streams.telemetry.collector import Collector
+from penstock.streams.telemetry.guard import guarded, static
+from penstock.streams.telemetry.run_app import run_app
 
 if TYPE_CHECKING:
-    from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
 
     from penstock.streams.running.handle import Handle
+    from penstock.streams.telemetry.feed import Feed
 
-__all__ = ["web_app"]
+__all__ = ["WebApp", "web_app"]
 
-# Nothing is loaded from elsewhere, and nothing of this is shown inside another page.
-_HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-        "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+# A segment of a path that needs no quoting, and none of the application's own.
+_NAME = re.compile(r"(?!(?:metrics|healthz|readyz|pipelines)$)[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 _FILES = {
-    "/": ("index.html", "text/html"),
-    "/page.js": ("page.js", "text/javascript"),
+    "/": ("all.html", "text/html"),
+    "/all.js": ("all.js", "text/javascript"),
     "/page.css": ("page.css", "text/css"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
 
 
 def web_app(
-    running: Handle,
-    access: Access,
     *,
-    title: str | None,
-    show_values: bool,
-    fleet: Fleet | None = None,
-) -> tuple[Starlette, Feed]:
-    """The application, and the feed of its pages, which ends by `close`.
+    host: str = "127.0.0.1",
+    token: str | None = None,
+    allow_control: bool = False,
+    hosts: tuple[str, ...] = (),
+    show_values: bool = False,
+) -> WebApp:
+    """An ASGI application with the live pages, metrics and health of the runs that are added to it.
 
-    It belongs on the loop of the running. Raises MissingExtra, and BuildError if the running has
-    begun already and is not recorded.
+    It is mounted in a server of one's own, before any pipeline has started; `add` shows a run. A
+    run is on the page of its name, `/metrics` has the metrics of all with the label `pipeline`, and
+    `/readyz` answers "ready" while each of them takes events. `host` is the address on which that
+    server listens, and `hosts` are other names by which requests may call it, such as that of a
+    proxy. Beyond the loopback interface, and to control pipelines, a `token` is needed.
+    `show_values` shows values of events, such as keys. Raises BuildError without a token where one
+    is needed, and MissingExtra.
     """
-    try:
-        from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST
-        from starlette.applications import Starlette
-        from starlette.requests import ClientDisconnect
-        from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
-        from starlette.routing import Route
-    except ImportError as error:
-        raise missing_extra(
-            "The live page needs starlette and prometheus-client", "serve"
-        ) from error
-    from penstock.streams.telemetry.metrics import exposition
+    if not isinstance(show_values, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise BuildError(f"web_app(show_values={show_values!r}): give True or False")
+    access = Access(host, token, allow_control, hosts)
+    if token is None and (allow_control or access.needs_token):
+        raise BuildError("web_app(): give it a token, to control or beyond the loopback interface")
+    return WebApp(access, show_values=show_values)
 
-    recorder = running.record()
-    document = Document(running, recorder, title, show_values)
-    feed = Feed(document, recorder, fleet)
 
-    def answer(
-        call: Callable[[Request], Awaitable[Response]],
-        *,
-        is_open: bool = False,
-        controls: bool = False,
-    ) -> Callable[[Request], Awaitable[Response]]:
-        async def checked(request: Request) -> Response:
-            response = _refused(request, is_open=is_open, controls=controls)
-            if response is None:
-                response = await call(request)
-            response.headers.update(_HEADERS)
-            return response
+class WebApp:
+    """Shows the runs that are added to it; made by `web_app`."""
 
-        return checked
-
-    def _refused(request: Request, *, is_open: bool, controls: bool) -> Response | None:
-        server = request.scope.get("server")
-        if not access.is_for_us(request.headers.get("host"), server and server[0]):
-            return PlainTextResponse(
-                "this name is not one of this server's; name it with --host, or in a program by "
-                "hosts= of serve() or web_app()\n",
-                421,
-            )
-        if is_open or not (controls or access.needs_token):
-            return None
-        if not access.is_authorized(request.headers.get("authorization")):
-            return PlainTextResponse("a token is needed\n", 401, {"WWW-Authenticate": "Bearer"})
-        return None
-
-    def static(name: str, media_type: str) -> Callable[[Request], Awaitable[Response]]:
-        content = files("penstock.streams.telemetry").joinpath("page", name).read_bytes()
-
-        async def send(_: Request) -> Response:
-            return Response(content, media_type=media_type)
-
-        return send
-
-    async def stream(request: Request) -> Response:
-        media_type = "application/x-ndjson"
-        if request.method == "HEAD":
-            # The stream would go on unseen, and the connection could not be used again.
-            return Response(media_type=media_type)
-        return StreamingResponse(feed.lines(), media_type=media_type)
-
-    async def metrics(_: Request) -> Response:
-        text = exposition(running.statistics(), recorder, show_values=show_values)
-        return Response(text, media_type=CONTENT_TYPE_LATEST)
-
-    async def may(request: Request) -> Response:
-        is_known = access.is_authorized(request.headers.get("authorization"))
-        return JSONResponse(
-            {"control": access.allows_control, "authorized": is_known or not access.needs_token}
-        )
-
-    async def control(request: Request) -> Response:
-        if not access.allows_control:
-            return PlainTextResponse(
-                "started without --allow-control, in a program allow_control=True\n", 403
-            )
-        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-            return PlainTextResponse("the content type must be application/json\n", 415)
+    def __init__(self, access: Access, *, show_values: bool) -> None:
         try:
-            wanted: Any = await request.json()
-        except (ValueError, RecursionError, ClientDisconnect):
-            wanted = None
-        do = cast(dict[str, Any], wanted).get("do") if isinstance(wanted, dict) else None
-        if do == "pause":
-            running.pause()
-        elif do == "resume":
-            running.resume()
-        elif do == "drain":
-            running.begin_drain(by_signal=True)
-        else:
-            return PlainTextResponse('send {"do": "pause"}, "resume" or "drain"\n', 400)
-        return JSONResponse({"state": running.state})
+            import prometheus_client as _  # noqa: F401
+            from starlette.applications import Starlette
+            from starlette.responses import JSONResponse, PlainTextResponse, Response
+            from starlette.routing import Mount, Route
+        except ImportError as error:
+            raise missing_extra(
+                "The live page needs starlette and prometheus-client", "serve"
+            ) from error
+        self._access = access
+        self._show_values = show_values
+        self._runs: dict[str, tuple[Handle, Any, Feed]] = {}
+        self.collector = Collector(show_values=show_values)
+        """The metrics of all runs, for a registry of one's own: `registry.register`."""
 
-    async def health(_: Request) -> Response:
-        return PlainTextResponse("ok\n")
+        async def metrics(request: Request) -> Response:
+            text, media_type = self.collector.exposition(request.headers.get("accept", ""))
+            return Response(text, media_type=media_type)
 
-    async def ready(_: Request) -> Response:
-        return PlainTextResponse("ready\n") if running.is_ready else PlainTextResponse("no\n", 503)
+        async def pipelines(_: Request) -> Response:
+            return JSONResponse(
+                [
+                    {"name": name, **_short(running.statistics())}
+                    for name, (running, _, _) in self._runs.items()
+                ]
+            )
 
-    routes = [
-        *(Route(path, answer(static(*file), is_open=True)) for path, file in _FILES.items()),
-        Route("/stream", answer(stream)),
-        Route("/metrics", answer(metrics)),
-        Route("/may", answer(may, is_open=True)),
-        Route("/control", answer(control, controls=True), methods=["POST"]),
-        Route("/healthz", answer(health, is_open=True)),
-        Route("/readyz", answer(ready, is_open=True)),
-    ]
-    app = Starlette(routes=routes)
-    # It would answer with an address made of `Host`, whatever that is.
-    app.router.redirect_slashes = False
-    return app, feed
+        async def health(_: Request) -> Response:
+            return PlainTextResponse("ok\n")
+
+        async def ready(_: Request) -> Response:
+            runs = [running for running, _, _ in self._runs.values()]
+            is_ready = bool(runs) and all(running.is_ready for running in runs)
+            return PlainTextResponse("ready\n") if is_ready else PlainTextResponse("no\n", 503)
+
+        async def of_one(scope: Scope, receive: Receive, send: Send) -> None:
+            found = self._runs.get(scope["path_params"]["name"])
+            app = PlainTextResponse("no pipeline of this name\n", 404) if not found else found[1]
+            await app(scope, receive, send)
+
+        files = (
+            Route(path, guarded(access, static(*file), is_open=True))
+            for path, file in _FILES.items()
+        )
+        self._app = Starlette(
+            routes=[
+                *files,
+                Route("/metrics", guarded(access, metrics)),
+                Route("/pipelines", guarded(access, pipelines)),
+                Route("/healthz", guarded(access, health, is_open=True)),
+                Route("/readyz", guarded(access, ready, is_open=True)),
+                Mount("/{name}", app=of_one),
+            ]
+        )
+        self._app.router.redirect_slashes = False
+
+    def add(self, running: Handle, name: str) -> None:
+        """Show a run that has just been started, before anything is awaited, by this name.
+
+        It takes the place of a run of this name that has ended. Raises BuildError for a name that
+        is not made of letters, digits, `_`, `.` and `-`, or is in use, and if the run has begun
+        already.
+        """
+        if not isinstance(name, str) or not _NAME.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise BuildError(
+                f"web_app().add(running, {describe(name)}): a name is part of an address: letters, "
+                "digits, _, . and -, and not metrics, healthz, readyz or pipelines"
+            )
+        before = self._runs.get(name)
+        if before is not None:
+            if before[0].state != "closed":
+                raise BuildError(
+                    f"web_app().add(running, {name!r}): a run of this name has not ended: give "
+                    "each a name of its own"
+                )
+            before[2].close()
+        app, feed = run_app(running, self._access, title=name, show_values=self._show_values)
+        self.collector.add(running, name)
+        self._runs[name] = running, app, feed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, as ASGI defines it."""
+        await self._app(scope, receive, send)
+
+
+def _short(numbers: dict[str, Any]) -> dict[str, Any]:
+    names = ("state", "in", "finished", "failed", "waiting", "in_flight")
+    return {name: numbers[name] for name in names}

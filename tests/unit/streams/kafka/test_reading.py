@@ -28,11 +28,11 @@ from penstock import (
     write_kafka,
 )
 from penstock.streams.base.errors import CannotConnect, PenstockError, RightsMissing, StreamMissing
-from penstock.streams.telemetry.metrics import exposition
 from penstock.streams.testing import VirtualTimeLoop
 from penstock.streams.testing.plugin import Run
 from tests.helpers.kafka.metadata import finished_beside, metadata_of
 from tests.helpers.kafka.model import Broker, Member, Record, model_of, numbers
+from tests.helpers.metrics import exposition
 from tests.helpers.walks import seeds
 
 

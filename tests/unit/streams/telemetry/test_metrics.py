@@ -19,10 +19,10 @@ from penstock import (
     ops,
     rate_limit,
 )
-from penstock.streams.telemetry.metrics import exposition
 from penstock.streams.testing import run_virtual
 from penstock.streams.testing.plugin import Run
 from tests.helpers.local_workers import LocalCrew
+from tests.helpers.metrics import exposition
 
 
 async def work(value: Any) -> Any:

@@ -8,8 +8,8 @@ from typing import Any
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from penstock import Fixed, Store, adaptive_flat_map, for_each, from_iterable, inbox, stateful
-from penstock.streams.telemetry.metrics import exposition
 from penstock.streams.testing.plugin import Run
+from tests.helpers.metrics import exposition
 from tests.helpers.page_in_node import lines_of, looked_at, opened
 
 

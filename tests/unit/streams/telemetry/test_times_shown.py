@@ -23,9 +23,9 @@ from penstock import (
     window,
 )
 from penstock.streams.pipelines.running import Running
-from penstock.streams.telemetry.metrics import exposition
 from penstock.streams.testing import MemorySink
 from penstock.streams.testing.plugin import Run
+from tests.helpers.metrics import exposition
 from tests.helpers.page_in_node import lines_of, looked_at, opened
 
 EVENTS = [("ann", 101), ("bob", 104), ("ann", 118), ("ann", 122), ("bob", 103), ("bob", 126)]

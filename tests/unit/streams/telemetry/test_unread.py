@@ -9,9 +9,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from penstock import for_each, from_iterable
 from penstock.streams.telemetry.document import Document
-from penstock.streams.telemetry.metrics import exposition
 from penstock.streams.telemetry.unread import unread
 from penstock.streams.testing.plugin import Run
+from tests.helpers.metrics import exposition
 
 
 @pytest.mark.parametrize(
