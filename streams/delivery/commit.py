@@ -155,6 +155,11 @@ class Commit:
         elif not self._is_flushed:
             self._failed(error)
 
+    async def ended(self) -> None:
+        """Wait until the unit that is being written is, or has failed."""
+        while self._writing is not None:
+            await asyncio.wait([self._writing])
+
     async def flush(
         self, ended: Callable[[asyncio.Task[None]], Awaitable[None]] = lambda writing: writing
     ) -> None:

@@ -47,6 +47,26 @@ class Participant:
     def written(self) -> None:
         """The last `marks` are written."""
 
+    def partition_of(self, event: Event[Any]) -> int | None:
+        """The number of the partition of an event, for a store whose states move with those; None
+        if it is in none."""
+        return None
+
+    def partition_of_mark(self, name: str) -> int | None:
+        """The number of the partition that a mark is written with, for such a store."""
+        return None
+
+    def fence(self) -> Any:
+        """What proves to the writer of a commit that this source has its partitions; None if there
+        is nothing of that kind."""
+        return None
+
+    def taken(self, partition: int) -> None:
+        """Another run has adopted a partition: nothing of it may begin any more."""
+
+    def adopted(self, marks: Iterable[tuple[str, bytes]]) -> None:
+        """A partition has come, of which these marks were written, also those of others."""
+
     def finish(self, events: Sequence[Event[Any]]) -> None:
         """These events are done."""
 
@@ -82,6 +102,17 @@ class MarksOfRun(Protocol):
         """Whether the event's end, or that of an event it was made of, is held back here."""
         ...
 
+    async def adopt(self, partition: int, count: int) -> None:
+        """Have the marks and the states of a partition, of `count`, before its first event begins,
+        where states move with partitions. Raises CannotOpen, and Moved if it was released.
+        """
+        ...
+
+    async def release(self, partition: int, patience: float = 0.0) -> None:
+        """Give up a partition of which no event begins any more. For up to `patience` seconds it
+        waits for the commit of what has ended; what is not committed then never is."""
+        ...
+
     def hold(self, events: Iterable[Event[Any]]) -> Sequence[object]:
         """Hold back the ends of events that have not ended."""
         ...
@@ -106,6 +137,11 @@ class Marks(Protocol):
 
     name: str
     """What it is, for messages, such as the path of a file."""
+
+    @property
+    def moves(self) -> bool:
+        """Whether several runs use it, each with the marks of the partitions that it has."""
+        ...
 
     def marks_in(self, run: Run) -> MarksOfRun:
         """What keeps them in this run. Raises CannotOpen."""

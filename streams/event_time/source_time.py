@@ -49,6 +49,9 @@ class SourceTime:
         was before them, whatever their times; if there are no partitions."""
         self.may_leave = False
         """Whether it is forgotten when it has ended, as it was made while the pipeline runs."""
+        self.moves = False
+        """Whether its partitions move, with their watermarks, and are others when they come back.
+        """
         self._is_closed = False
         self._when_gone: list[Callable[[], object]] = []
         self._run = run
@@ -143,7 +146,7 @@ class SourceTime:
     def joined(self, partition: Hashable, name: str, /) -> None:
         if not self._reads_any():
             self._lines[_WHOLE].is_here = False
-        if not self._kept:
+        if self.moves or not self._kept:
             gone = [
                 key
                 for key, line in self._lines.items()
@@ -216,6 +219,20 @@ class SourceTime:
             if (stored := self._stored.pop(line.name, None)) is not None:
                 line.restore(stored)
         self._kept[store] = changed
+
+    def add_stored(self, mark: bytes) -> None:
+        """Go on from the `mark` of a partition that comes next."""
+        self._stored |= loads(mark)
+
+    def marks(self, waits: Waits) -> Iterable[tuple[Any, str, bytes]]:
+        """The partitions that are read, or whose last events are not done, with their names, and
+        the mark of each: as `mark`."""
+        here = {line.name for line in self.lines if line.is_here}
+        for line in self.lines:
+            if line.partition is _WHOLE or (not line.is_here and line.name in here):
+                continue
+            if (mark := line.mark(-inf, waits)) is not None:
+                yield line.partition, line.name, dumps({line.name: mark})
 
     def moved(self) -> None:
         """The stored watermark may be another."""

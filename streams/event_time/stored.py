@@ -32,6 +32,28 @@ class _StoredTime(Participant):
         return ((self._name, self._source.mark(self._commits.waits)),)
 
 
+class _MovingTime(_StoredTime):
+    """The same of partitions that move: each has a mark of its own."""
+
+    def __init__(self, source: SourceTime, name: str, commits: Commits) -> None:
+        super().__init__(source, name, commits)
+        self._numbers: dict[str, int] = {}
+
+    def marks(self, events: Sequence[Event[Any]]) -> Iterable[tuple[str, bytes]]:
+        for partition, name, mark in self._source.marks(self._commits.waits):
+            mark_name = f"{self._name} {name}"
+            self._numbers[mark_name] = partition.number
+            yield mark_name, mark
+
+    def partition_of_mark(self, name: str) -> int | None:
+        return self._numbers.get(name)
+
+    def adopted(self, marks: Iterable[tuple[str, bytes]]) -> None:
+        for name, mark in marks:
+            if name.startswith(f"{self._name} "):
+                self._source.add_stored(mark)
+
+
 def keep_time(source: SourceTime, commits: Commits) -> None:
     """Keep the watermark of a source with the marks of a store, and go on with the one kept there.
 
@@ -44,5 +66,6 @@ def keep_time(source: SourceTime, commits: Commits) -> None:
     while commits.is_read(name):
         number += 1
         name = f"{source.name} {number}"
-    stored = _StoredTime(source, name, commits)
+    source.moves = commits.moves is not None
+    stored = (_MovingTime if source.moves else _StoredTime)(source, name, commits)
     source.restore(commits, commits.mark(name), commits.keep(stored, stored))

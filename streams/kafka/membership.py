@@ -16,6 +16,7 @@ from penstock.streams.delivery.trial import Doubt
 from penstock.streams.kafka.client import error_of
 from penstock.streams.kafka.offsets.commits import Commits, Committing, OffsetCommits, passes
 from penstock.streams.kafka.offsets.metadata import Metadata, metadata_in
+from penstock.streams.kafka.offsets.moving import MovingOffsets
 from penstock.streams.kafka.offsets.partition import Partition, Token
 from penstock.streams.kafka.offsets.state import state_of
 from penstock.streams.kafka.offsets.stored import StoredOffsets
@@ -47,6 +48,8 @@ _TRIED = 0.01
 _PATIENCE = 0.5
 # Seconds between two times that a member says what it does.
 _SAY_EVERY = 1.0
+# Seconds between two times that the client is asked in which generation of the group it is.
+_ASK_EVERY = 0.2
 # Seconds between two looks at the lag.
 _LOOK_EVERY = 1.0
 # Seconds in which brokers answer.
@@ -144,9 +147,13 @@ class Membership:
         self.stored: StoredOffsets | None = None
         """Where it is kept what is done, if that is a store."""
         if settings.offsets is not None:
-            self.stored = StoredOffsets(
+            kind = MovingOffsets if settings.offsets.moves else StoredOffsets
+            self.stored = kind(
                 run, self._error, settings.offsets, reader, settings.group, settings.session
             )
+        self._moving = self.stored if isinstance(self.stored, MovingOffsets) else None
+        # Whether this reader has partitions for as long as the brokers say so, and not longer.
+        self._is_member = self.stored is None or self.stored.is_shared
         self.commits: Commits = self.stored or OffsetCommits(run, self._error)
         self.skipped = self.expired = self.lost = self.ignored = self.silences = 0
         self.left_out: set[tuple[str, int]] = set()
@@ -159,6 +166,7 @@ class Membership:
         if settings.attempts is not None:
             self.suspects = Suspects(run, reader, settings.attempts, settings.handover)
         self._consumer: Consumer | None = None
+        self._is_closed = False
         self._paused = False
         # Whether the client probably has records that it has fetched.
         self._has_more = False
@@ -191,6 +199,8 @@ class Membership:
         self._polled_at = self._joined_at = run.now()
         # When the lag, and whether brokers are silent, are looked at next.
         self._look_at = run.now()
+        # When the client is asked next in which generation it is.
+        self._ask_at = run.now()
         # When brokers last said that this is a member, and whether it was reported to be long ago.
         self._seen_at, self._is_silent = run.now(), False
         # The lease of all partitions, for as long as the brokers have certainly not given this
@@ -258,9 +268,9 @@ class Membership:
 
     def is_sure(self) -> bool:
         """Whether it is certain that the brokers have not given this member up. If not, nothing may
-        begin, and what has ended is returned, until they accept a commit. With a store, which one
+        begin, and what has ended is returned, until they accept a commit. With a store that one
         run uses at a time, that does not matter."""
-        if self.stored is None and not self._lease.held:
+        if self._is_member and not self._lease.held:
             self.in_doubt = True
         return not self.in_doubt
 
@@ -272,6 +282,8 @@ class Membership:
     @property
     def has_all(self) -> bool:
         """Whether this member has all partitions that belong to it."""
+        if self._moving is not None:
+            return not self._moving.is_restoring
         return self.stored is None or not self.stored.missing
 
     @property
@@ -347,6 +359,8 @@ class Membership:
 
     async def _step(self, consumer: Consumer) -> None:
         """Read what there is room for, or only serve the group; and commit now and then."""
+        if self._moving is not None and (restored := self._moving.restored()):
+            await self._begin_restored(consumer, restored)
         room = self._reader.room
         if not room and not self._paused:
             if self._full_since is None:
@@ -404,6 +418,9 @@ class Membership:
             self._say_at = self._run.now() + _SAY_EVERY
             await self._say(consumer)
         now = self._run.now()
+        if self._moving is not None and now >= self._ask_at:
+            self._ask_at = now + _ASK_EVERY
+            await self._moving.renew(consumer)
         renew = self._unconfirmed_for > self._settings.session * _RENEW
         renew |= any(one.is_new for one in self.partitions.values())
         renew &= now >= self._renew_at
@@ -591,6 +608,35 @@ class Membership:
     async def _assigned(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         """Partitions have come: begin where the group has finished."""
         self._joined_at, self._has_joined = self._polled_at, True
+        if self._moving is not None and places:
+            # Once no transaction of an earlier owner is open, and nothing of it can come any more,
+            # their states are restored, which may take long.
+            await self._committed(consumer, places)
+            keys = [(place.topic, place.partition) for place in places]
+            waiting = [self._place(key) for key in keys]
+            await consumer.incremental_assign(waiting)
+            await consumer.pause(waiting)
+            self._moving.begin_restoring(keys, self._counts, self.wake)
+        else:
+            await self._begin_all(consumer, places)
+
+    def _place(self, key: tuple[str, int]) -> TopicPartition:
+        from confluent_kafka import OFFSET_BEGINNING
+
+        return Partition(self._cluster, *key, None).place(OFFSET_BEGINNING)
+
+    async def _begin_restored(self, consumer: Consumer, keys: list[tuple[str, int]]) -> None:
+        """The states of partitions are there."""
+        places = [self._place(key) for key in keys]
+        assert self._moving is not None
+        await self._moving.renew(consumer)
+        await consumer.incremental_unassign(places)
+        await self._begin_all(consumer, places)
+        if places and not self._paused:
+            # The client remembers that they were paused.
+            await consumer.resume(places)
+
+    async def _begin_all(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         committed = await self._committed(consumer, places) if places else []
         await self._identify({place.topic for place in places})
         for place in committed:
@@ -793,13 +839,22 @@ class Membership:
     async def _revoked(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         """Partitions go to others: finish what has begun, commit, and only then let them go."""
         leaving = self._let_go(places)
-        if self.stored is None:
+        if self._moving is not None:
+            await self._moving.renew(consumer)
+        if self._is_member:
             await self._until_left(consumer, leaving)
+        await self._give_up(places)
         await self.commits.hand_over(consumer, leaving)
         await self._take_notes_out(consumer, leaving)
         self._forget(leaving)
         if places:
             await consumer.incremental_unassign(places)
+
+    async def _give_up(self, places: Iterable[TopicPartition], *, is_lost: bool = False) -> None:
+        """Give up the states of partitions, if others may get them."""
+        if self._moving is not None and not self._is_closed:
+            keys = [(place.topic, place.partition) for place in places]
+            await self._moving.give_up(keys, is_lost=is_lost)
 
     async def _take_notes_out(self, consumer: Consumer, leaving: Iterable[Partition]) -> None:
         """Partitions are given up in order: that is not a loss."""
@@ -814,10 +869,13 @@ class Membership:
     async def _lose(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         """Partitions were taken away, since this member was silent for too long."""
         lost = self._let_go(places)
+        if self._moving is not None:
+            self._moving.metadata = None
         self._forget(lost)
+        await self._give_up(places, is_lost=True)
         self.lost += len(lost)
         inside = sum(partition.inside for partition in lost)
-        outcome = "is not committed" if self.stored is None else "is committed in the store only"
+        outcome = "is not committed" if self._is_member else "is committed in the store only"
         self._run.errors.warn(
             f"read_kafka lost {len(lost)} partitions, because it was silent for too long; {inside} "
             f"of their events are still processed here, and their outcome {outcome}"
@@ -830,7 +888,7 @@ class Membership:
         and ends here."""
         found = [self.partitions.get((place.topic, place.partition)) for place in places]
         leaving = [partition for partition in found if partition is not None]
-        if self.stored is None:
+        if self._is_member:
             for partition in leaving:
                 partition.held = False
             self._reader.let_go()
@@ -894,5 +952,6 @@ class Membership:
                     await self._take_notes_out(consumer, self.partitions.values())
         finally:
             # The client asks for what is to be handed over, which is done, or had its time.
+            self._is_closed = True
             self._forget(list(self.partitions.values()))
             await consumer.close()

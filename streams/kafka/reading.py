@@ -52,8 +52,10 @@ class Reading(LeasedSource[Token]):
     ) -> None:
         super().__init__(downstream, run, info, settings.on_bad_record, settings.retry_after)
         self.ack = self._acknowledge
-        # With a store, what failed comes again in the next run: its states are those of before.
-        self.nack = self._take_back if settings.group.offsets is None else None
+        # With a store of its own, what failed comes again in the next run: its states are those of
+        # before.
+        store = settings.group.offsets
+        self.nack = self._take_back if store is None or store.moves else None
         self._settings = settings
         self._membership = Membership(run, self, settings.group)
         self._again: list[Token] = []

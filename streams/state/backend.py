@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from penstock.streams.base.errors import CannotOpen
 from penstock.streams.delivery.commit import Kind, Parts
@@ -20,10 +20,16 @@ __all__ = [
     "Backend",
     "Columns",
     "KeptStage",
+    "Moved",
+    "Moving",
+    "MovingRow",
+    "NotNow",
     "NotWritten",
     "PartsRefused",
+    "Restoring",
     "Row",
     "Unit",
+    "another_count",
     "another_run",
     "find_refused",
     "other_format",
@@ -48,9 +54,32 @@ class Row(NamedTuple):
     timers: bytes
     due: float | None
 
+    @property
+    def partition(self) -> int | None:
+        """The number of the partition that the row moves with; None if it does not move."""
+        return None
+
 
 Columns = tuple[bytes, bytes, int, bytes, float | None]
-"""The columns of a `Row`, in its order: a plain tuple, which is made in less time."""
+"""The columns of a `Row` that are written, in its order: a plain tuple, which is made in less
+time."""
+
+
+class MovingRow(Row):
+    """A row of a backend that is `Moving`."""
+
+    _partition: int
+
+    @classmethod
+    def of(cls, columns: Columns, partition: int) -> MovingRow:
+        """The row with these columns, of the partition with this number."""
+        row = cls(*columns)
+        row._partition = partition
+        return row
+
+    @property
+    def partition(self) -> int | None:
+        return self._partition
 
 
 class KeptStage(NamedTuple):
@@ -71,6 +100,11 @@ class Unit:
 
     `over` has times by stage: of the rows whose `due` is before that, the oldest `MOST_OVER` are
     deleted, after all else is written.
+
+    For a backend that is `Moving`, `partitions` has the rows, deleted keys and marks by the number
+    of the partition that they move with, each as a unit without parts; those here are empty then.
+    `fences` is what proves to the writer that the sources still have their partitions, if one of
+    them has such a proof.
     """
 
     rows: dict[str, Sequence[Columns]] = field(default_factory=dict[str, Sequence[Columns]])
@@ -79,6 +113,8 @@ class Unit:
     parts: Parts = field(default_factory=dict[Kind, list[Any]])
     durable: bool = False
     over: dict[str, float] = field(default_factory=dict[str, float])
+    partitions: dict[int, Unit] = field(default_factory=dict[int, "Unit"])
+    fences: list[Any] = field(default_factory=list[Any])
 
 
 class PartsRefused(Exception):
@@ -97,6 +133,18 @@ class NotWritten(Exception):
     def __init__(self, error: Exception) -> None:
         super().__init__(error)
         self.error = error
+
+
+class NotNow(Exception):
+    """Nothing of a unit was written, and the same may be written later, for this reason."""
+
+
+class Moved(Exception):
+    """Nothing of a unit was written, since other runs have adopted these `partitions` of it."""
+
+    def __init__(self, partitions: Iterable[int]) -> None:
+        self.partitions = frozenset(partitions)
+        super().__init__(*sorted(self.partitions))
 
 
 class Backend(Protocol):
@@ -170,6 +218,54 @@ class Backend(Protocol):
         ...
 
 
+class Restoring(NamedTuple):
+    """A partition whose states are being restored: `done` of `total` records or rows, in so many
+    `seconds`."""
+
+    partition: int
+    done: int
+    total: int
+    seconds: float
+
+
+@runtime_checkable
+class Moving(Backend, Protocol):
+    """A backend that several runs have open at a time, each with the states of the partitions that
+    it has adopted: they move with the partitions of the source from run to run.
+
+    Keys are read, scanned, counted and due only in partitions that this run has adopted, and so are
+    marks; rows that are read are `MovingRow`s. A key is in one partition. A commit has
+    `Unit.partitions`; it raises `Moved` for partitions that another run has adopted since, which
+    this run has no more then, and `NotNow` while it cannot be written, as while members join a
+    group.
+
+    `adopt`, `release` and `restoring` are called in threads if `reads_in_thread` or `in_thread`,
+    `adopt` for several partitions at a time, all beside commits and reads of other partitions.
+    """
+
+    def adopt(self, partition: int, count: int) -> None:
+        """Have the states of a partition, of `count`, as they were committed last, by whoever it
+        was. What the run that had it before commits from now on is refused. Raises CannotOpen, also
+        if the states were written with another number of partitions, by which keys move."""
+
+    def release(self, partition: int) -> None:
+        """Give a partition up, or end the `adopt` that is under way, which raises `Moved`. Nothing
+        of it is being committed."""
+
+    def marks_of(self, partition: int) -> list[tuple[str, bytes]]:
+        """The marks that were written with an adopted partition."""
+        ...
+
+    def restoring(self) -> list[Restoring]:
+        """The partitions that are being adopted, and whose states are not all there yet."""
+        ...
+
+    def standby_lag(self) -> int | None:
+        """The records of partitions of other runs that this run's copy does not have yet; None if
+        it keeps no copy of these."""
+        ...
+
+
 def find_refused(
     parts: Parts,
     write: Callable[[Kind, list[Any]], object],
@@ -203,6 +299,16 @@ def another_run(store: str) -> CannotOpen:
     return CannotOpen(
         f"Another run has opened the store {store}: this one may not write to it any more, so "
         "nothing more of it is committed. Let only one run at a time use a store."
+    )
+
+
+def another_count(store: str, before: int | None, now: int) -> CannotOpen:
+    """The error of a store whose states were written with another number of partitions."""
+    return CannotOpen(
+        f"The states in {store} were written with {before} partitions of the source, and now it "
+        f"has {now}: keys are in other partitions than their states. To go on, write all events to "
+        f"a topic with {before} partitions, and read that; or begin anew: give a new store, and a "
+        "new group that reads all events again."
     )
 
 

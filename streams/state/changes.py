@@ -55,12 +55,13 @@ class Cell:
     """The state of one key, with its timers: when each is due, in seconds since 1970, by name.
 
     The timer `END` is the end of the state. `timers` is replaced, never changed. `last` is the
-    newest change that is not committed. `used`: since the last search for cells to forget.
+    newest change that is not committed. `partition` is the number of the one that the state moves
+    with, once it is known. `used`: since the last search for cells to forget.
     `is_stored`: whether there is a row of it, or one is being written. `text` is the key as it is
     stored, of the stage `room`.
     """
 
-    __slots__ = ("is_stored", "key", "last", "room", "state", "text", "timers", "used")
+    __slots__ = ("is_stored", "key", "last", "partition", "room", "state", "text", "timers", "used")
 
     def __init__(
         self,
@@ -78,6 +79,7 @@ class Cell:
         self.state = state
         self.timers = timers
         self.last: Change | None = None
+        self.partition: int | None = None
         self.used = True
         self.is_stored = is_stored
 

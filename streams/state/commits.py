@@ -28,7 +28,7 @@ from penstock.streams.diagnostics.histogram import LatencyHistogram
 from penstock.streams.protocol.acknowledgement import AckHook, parents
 from penstock.streams.protocol.event import RETURNED, BaseEvent, Ending, Event, Origin
 from penstock.streams.runtime.wait import Wait
-from penstock.streams.state.backend import Backend, PartsRefused, Unit
+from penstock.streams.state.backend import Backend, Moved, Moving, NotNow, PartsRefused, Unit
 from penstock.streams.state.changes import (
     NO_TIMERS,
     Orders,
@@ -44,6 +44,7 @@ from penstock.streams.state.changes import (
     waits_for,
 )
 from penstock.streams.state.cut import cut
+from penstock.streams.state.moves import Moves
 from penstock.streams.state.reads import Reads
 from penstock.streams.state.refused import Refused
 from penstock.streams.state.rows import add_rows
@@ -60,6 +61,9 @@ each, and are in memory for longer."""
 
 # The same for a backend that writes at once: so few that most are gone when the collector comes.
 _MOST_AT_ONCE = 128
+
+# Seconds after which a commit is tried again that could not be made.
+_AGAIN = 0.1
 
 
 class Commits(AckHook):
@@ -97,6 +101,7 @@ class Commits(AckHook):
         "database",
         "held",
         "latencies",
+        "moves",
         "reads",
     )
 
@@ -136,6 +141,10 @@ class Commits(AckHook):
         # sources, so nothing after it may be written without what it has not written.
         self._is_torn = False
         self._commit = Commit("state", self._write, self._soon, run.failed)
+        self.moves: Moves | None = None
+        if isinstance(backend, Moving):
+            parts = self._sources, self.reads, self._commit, self.lose
+            self.moves = Moves(run, backend, name, *parts)
         run.on_flush(self._commit.flush)
 
     # Events on their way down.
@@ -325,6 +334,14 @@ class Commits(AckHook):
         self._sources.claim(partition)
         return await self.reads.wait(partial(self._backend.mark, partition))
 
+    async def adopt(self, partition: int, count: int) -> None:
+        assert self.moves is not None
+        await self.moves.adopt(partition, count)
+
+    async def release(self, partition: int, patience: float = 0.0) -> None:
+        assert self.moves is not None
+        await self.moves.release(partition, patience)
+
     def keep(self, origin: Origin, source: Participant) -> Callable[[], None]:
         return self._sources.keep(origin, source, self.due)
 
@@ -398,7 +415,15 @@ class Commits(AckHook):
         began = self._run.now()
         async with AsyncExitStack() as held:
             await self._sources.hold(held)
-            done = await self._write_most()
+            try:
+                done = await self._write_most()
+            except NotNow:
+                # All is as before it.
+                self._is_torn = False
+                self._written = 0
+                await asyncio.sleep(_AGAIN)
+                self.due()
+                return
         self._is_torn = False
         self._written = 0
         self.committed += 1
@@ -411,9 +436,16 @@ class Commits(AckHook):
 
     async def _write_most(self) -> list[Root]:
         """Commit all that may be, except for what the database refuses, and what waits for that;
-        returns what was done."""
+        returns what was done. Raises NotNow if nothing can be written."""
+        moves = self.moves
         while True:
             ready, self._ended = committable(self._ended)
+            if moves is not None and (strays := moves.strays(ready)):
+                for root in strays:
+                    if not root.is_lost:
+                        self.lose(root)
+                self._ended += [root for root in ready if not root.missing]
+                continue
             self._is_cut = False
             if self._most_rows is not None:
                 most = self._most_rows - self._sources.most_marks
@@ -434,9 +466,25 @@ class Commits(AckHook):
             marked = self._sources.add_marks(unit, by_source)
             changes = newest(ready)
             ordered = changes.pop(self._orders, ())
-            await add_rows(unit, changes, self._run.now)
+            if moves is None:
+                await add_rows(unit, changes, self._run.now)
+            else:
+                moves.marks(unit)
+                for partition, changed_in_it in moves.split(changes).items():
+                    of_it = unit.partitions.setdefault(partition, Unit())
+                    await add_rows(of_it, changed_in_it, self._run.now)
             try:
                 await self._commit_unit(unit)
+            except (Moved, NotNow) as moved:
+                self._sources.not_written(marked)
+                self._ended += ready
+                if isinstance(moved, NotNow):
+                    raise
+                assert moves is not None
+                for partition in moved.partitions:
+                    moves.taken(partition)
+                self._ended = [root for root in dict.fromkeys(self._ended) if not root.missing]
+                continue
             except PartsRefused as refused:
                 self._sources.not_written(marked)
                 self._refuse(ready, parts, refused)

@@ -58,9 +58,13 @@ class BaseHeldStage(BaseDemandStage):
         super().__init__(downstream, run, info)
         self._key = Key(by)
         self._states = states
-        # All that the stage has of a key.
-        self._all_states: Sequence[States] = (states,)
+        self.all_states: Sequence[States] = (states,)
+        """All that the stage has of a key."""
+        self.timers: Sequence[Timers] = ()
+        """The timers of its keys."""
         self._commits = commits
+        if commits.moves is not None:
+            commits.moves.stages.append(self)
         self._faults = faults
         self._out: deque[Event[Any]] = deque()
         # Events that wait until the states of their keys are read; meanwhile nothing changes.
@@ -95,6 +99,13 @@ class BaseHeldStage(BaseDemandStage):
 
     def fire(self) -> None:
         """Do what is due now."""
+
+    def moved(self) -> None:
+        """States have come or gone: read again which timers are due."""
+        for timers in self.timers:
+            timers.restart()
+        if self._is_known:
+            self.run.call_soon(self.info, self._drain)
 
     def follow(self, change: Change) -> None:
         """Have a change lost with the one of the same key before it."""
@@ -250,7 +261,7 @@ class BaseHeldStage(BaseDemandStage):
 
     def _are_read(self, keys: set[Any]) -> bool:
         """Whether the states of the keys are in memory; if not, they are being read."""
-        for states in self._all_states:
+        for states in self.all_states:
             if self._is_reading:
                 break
             if missing := states.missing(keys):

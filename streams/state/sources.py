@@ -58,6 +58,38 @@ class Sources:
         changed()
         return changed
 
+    def partition_of(self, root: Root) -> int | None:
+        """The number of the partition of a root; None if its source does not take part."""
+        source = self._known.get(root.origin)
+        if source is not None:
+            return source.partition_of(root.event)
+        for origin, _ in roots(root.event):
+            source = self._known.get(origin)
+            if source is not None:
+                return source.partition_of(root.event)
+        return None
+
+    def partition_of_mark(self, name: str) -> int | None:
+        """The number of the partition that a mark is written with."""
+        numbers = (one.partition_of_mark(name) for one in self._known.values())
+        return next((one for one in numbers if one is not None), None)
+
+    def adopted(self, marks: Iterable[tuple[str, bytes]]) -> None:
+        """A partition has come, with these marks."""
+        for source in self._known.values():
+            source.adopted(marks)
+
+    def taken(self, partition: int) -> None:
+        """Another run has adopted a partition."""
+        for source in self._known.values():
+            source.taken(partition)
+
+    def forget(self, partition: int) -> None:
+        """A partition has gone, and may come back to the same source."""
+        self._partitions = {
+            name for name in self._partitions if self.partition_of_mark(name) != partition
+        }
+
     async def hold(self, held: AsyncExitStack) -> None:
         """Hold what the sources hold during a commit."""
         for source in self._known.values():
@@ -81,6 +113,7 @@ class Sources:
     def add_marks(self, unit: Unit, done: Done) -> set[Participant]:
         """Add the marks that are to be written; returns the sources of these."""
         changed, self._changed = self._changed | done.keys(), set()
+        unit.fences += [proof for one in self._known.values() if (proof := one.fence()) is not None]
         for source in changed:
             events: Sequence[Event[Any]] = done.get(source, ())
             unit.durable = unit.durable or (source.outlives_power and bool(events))

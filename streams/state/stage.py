@@ -69,6 +69,7 @@ class StatefulStage(BaseHeldStage):
         self._on_timer = on_timer
         self._wall = WallClock(run, info, self._drain, lambda: bool(self.state))
         self._timers = Timers(states)
+        self.timers = (self._timers,)
         self._has_timers = on_timer is not None or states.has_ends
         if self._has_timers:
             states.when_undone = partial(self._undone, self._timers)
@@ -78,8 +79,9 @@ class StatefulStage(BaseHeldStage):
             self._clock = by_event_time.clock(self._drain, self._has_all_events)
             self._event_states = by_event_time.timers
         if self._event_states is not None:
-            self._all_states = states, self._event_states
+            self.all_states = states, self._event_states
             self._event_timers = Timers(self._event_states)
+            self.timers = self._timers, self._event_timers
             self._event_states.when_undone = partial(self._undone, self._event_timers)
         # Timers in event time that have fired because the input has ended: each does so once.
         self._last: set[tuple[Any, str]] = set()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from penstock.streams.base.errors import CALL_ERRORS, add_note, describe, own_error
@@ -93,7 +93,9 @@ class States:
             except CALL_ERRORS as raised:
                 self.unreadable[key] = own_error(raised), timers
             else:
-                self.cells[key] = Cell(self, key, row.key, state, timers, is_stored=True)
+                cell = Cell(self, key, row.key, state, timers, is_stored=True)
+                cell.partition = row.partition
+                self.cells[key] = cell
         for text, key in missing.items():
             self.cells[key] = Cell(self, key, text, self._new())
 
@@ -185,6 +187,12 @@ class States:
             self.undo(cell)
         if self.when_undone is not None:
             self.when_undone(cell)
+
+    def forget(self, cells: Iterable[Cell]) -> None:
+        """Have the keys of these cells read again: their states are another run's from now on, or
+        were."""
+        for cell in cells:
+            self._drop(cell)
 
     def _drop(self, cell: Cell) -> None:
         if self.cells.get(cell.key) is cell:

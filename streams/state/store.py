@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from shlex import join
 from typing import TYPE_CHECKING, Any
@@ -12,11 +12,11 @@ from orjson import loads
 
 from penstock.streams.base.database_url import file_of, is_postgresql, redacted
 from penstock.streams.base.errors import BadArgument, BuildError, CannotOpen
-from penstock.streams.base.extras import missing_extra
+from penstock.streams.base.extras import missing_extra, require
 from penstock.streams.base.recorded import Call, recorded
 from penstock.streams.base.validation import is_at_least, is_count, is_text
 from penstock.streams.io.paths import is_path
-from penstock.streams.state.backend import Backend, KeptStage
+from penstock.streams.state.backend import Backend, KeptStage, Moving
 from penstock.streams.state.changes import is_over
 from penstock.streams.state.codec import key_of, timers_in
 from penstock.streams.state.commits import Commits
@@ -25,6 +25,7 @@ from penstock.streams.state.memory import Memory
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run
     from penstock.streams.state.jetstream.backend import JetStream
+    from penstock.streams.state.kafka import Kafka
     from penstock.streams.state.postgresql import PostgreSQL
     from penstock.streams.state.rocks import Rocks
     from penstock.streams.state.sqlite import SQLite
@@ -46,9 +47,16 @@ class Store:
     Events that have ended are committed every `every` seconds, or when there are 1,000. With
     `durable` each commit waits until it is on the disk; without it a power failure, but not a
     crash, may undo the commits of the last moments in files; PostgreSQL always waits, and NATS as
-    its servers are configured. `cache` is the number of keys whose states stay in memory, besides
-    those that wait for a commit. Raises BuildError for wrong options, and MissingExtra if the
-    package for PostgreSQL, RocksDB or NATS is not installed.
+    its servers are configured.
+
+    With `kafka://BROKERS/TOPIC` each member of a group has the states of the partitions that it
+    reads by `read_kafka(offsets=store)`: they are in a compacted topic, which the first run makes
+    with as many partitions, and each member has a copy in a folder `local` of its own. The states
+    and what is done are one transaction. `config` has other settings of the client.
+
+    `cache` is the number of keys whose states stay in memory, besides those that wait for a commit.
+    Raises BuildError for wrong options, and MissingExtra if the package for PostgreSQL, RocksDB,
+    NATS or Kafka is not installed.
     """
 
     made_by: Call
@@ -61,14 +69,23 @@ class Store:
         every: float = 0.02,
         durable: bool = False,
         cache: int = 100_000,
+        config: Mapping[str, Any] | None = None,
     ) -> None:
         where = os.fspath(path) if is_path(path) else ""
-        if local is not None and not (is_path(local) and _is_nats(where)):
+        if local is not None and not (is_path(local) and (_is_nats(where) or _is_kafka(where))):
             raise BuildError(
-                f"Store(local={local!r}): a folder is needed, for the local copy of a store in NATS"
+                f"Store(local={local!r}): a folder is needed, for the local copy of a store in "
+                "NATS or in Kafka"
             )
+        if local is None and _is_kafka(where):
+            raise BuildError(
+                f"Store({where!r}): give a folder for the copy of the states by local=, one for "
+                "each member of the group. It may be lost; then they are read from Kafka again"
+            )
+        if config is not None and not _is_kafka(where):
+            raise BuildError("Store(config=): it is for the client of a store in Kafka")
         folder = None if local is None else os.fspath(local)
-        open_ = partial(backend_at, where, durable=durable, local=folder)
+        open_ = partial(backend_at, where, durable=durable, local=folder, config=config)
         self._set(open_, redacted(where), every, cache)
         self._is_stored = True
         # What is wrong with it is reported when the pipeline is built.
@@ -111,6 +128,12 @@ class Store:
     def database(self) -> tuple[Any, ...] | None:
         """The database of its backend, if it can write rows of sinks there."""
         return (self._open() if self._used is None else self._used[2]).database
+
+    @property
+    def moves(self) -> bool:
+        """Whether several runs use it at a time, each with the states of the partitions that it
+        has."""
+        return isinstance(self._open() if self._used is None else self._used[2], Moving)
 
     # What stages and sources call.
 
@@ -216,14 +239,20 @@ class Store:
 
 
 def backend_at(
-    path: str, *, durable: bool = False, local: str | None = None
-) -> SQLite | PostgreSQL | Rocks | JetStream:
+    path: str,
+    *,
+    durable: bool = False,
+    local: str | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> SQLite | PostgreSQL | Rocks | JetStream | Kafka:
     """The backend for a path or a URL. Raises BuildError for what is neither, and MissingExtra."""
     # Imported here: few pipelines need any of them.
     if _is_nats(path):
         from penstock.streams.state.jetstream.backend import JetStream
 
         return JetStream(path, local)
+    if _is_kafka(path):
+        return _kafka_at(path, local, config)
     if path.lower().startswith("rocks:"):
         try:
             from penstock.streams.state.rocks import Rocks
@@ -237,8 +266,8 @@ def backend_at(
         if not path or ("://" in path and not is_url):
             raise BuildError(
                 f"No store can be at {redacted(path)!r}: give the path of a file, or a URL such as "
-                '"sqlite:///shop.db", "rocks:///shop", "postgresql://user@host/name" or '
-                '"nats://host/stream"'
+                '"sqlite:///shop.db", "rocks:///shop", "postgresql://user@host/name", '
+                '"nats://host/stream" or "kafka://host:9092/topic"'
             )
         return SQLite(file_of(path) if is_url else path, durable=durable)
     try:
@@ -250,6 +279,23 @@ def backend_at(
 
 def _is_nats(path: str) -> bool:
     return path.partition("://")[0].lower() in ("nats", "tls") and "://" in path
+
+
+def _is_kafka(path: str) -> bool:
+    return path.lower().startswith("kafka://")
+
+
+def _kafka_at(path: str, local: str | None, config: Mapping[str, Any] | None) -> Kafka:
+    servers, _, topic = path.partition("://")[2].rpartition("/")
+    if not servers or not topic:
+        raise BuildError(
+            f'No store can be at {path!r}: give "kafka://BROKERS/TOPIC", as in '
+            '"kafka://localhost:9092/counts"; the first run makes the topic'
+        )
+    require("confluent_kafka", "A store in Kafka needs confluent-kafka", "kafka")
+    from penstock.streams.state.kafka import Kafka
+
+    return Kafka(servers, topic, local, config)
 
 
 def _has_states(backend: Backend, stage: str, version: int = 0) -> bool:

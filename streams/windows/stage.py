@@ -69,6 +69,7 @@ class WindowStage(BaseHeldStage):
         self._windows = windows
         self._late = ErrorPolicy(late, run, info)
         self._timers = Timers(states, has_all=not is_stored)
+        self.timers = (self._timers,)
         # The keys with events since the results so far were asked for, and those to be asked now.
         self._early = early
         self._changed: dict[Any, None] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -90,6 +90,11 @@ class WindowStates(States):
         super()._forget()
         kept = set(self.cells.values())
         self._committed = {one: data for one, data in self._committed.items() if one in kept}
+
+    def forget(self, cells: Iterable[Cell]) -> None:
+        for cell in cells:
+            self._committed.pop(cell, None)
+            self._drop(cell)
 
     def sum_of(self, number: Callable[[Any], int]) -> int:
         """The sum of a number of each key in memory; of many keys, from the first of them. Time:

@@ -29,6 +29,7 @@ from penstock.streams.state.store import backend_at
 
 if TYPE_CHECKING:
     from penstock.streams.state.jetstream.backend import JetStream
+    from penstock.streams.state.kafka import Kafka
     from penstock.streams.state.postgresql import PostgreSQL
     from penstock.streams.state.rocks import Rocks
     from penstock.streams.state.sqlite import SQLite
@@ -40,7 +41,7 @@ _WRITING = ("set", "drop")
 # Lines that are put out at once.
 _LINES = 1_000
 
-Backend: TypeAlias = "SQLite | PostgreSQL | Rocks | JetStream"
+Backend: TypeAlias = "SQLite | PostgreSQL | Rocks | JetStream | Kafka"
 
 
 def call(options: argparse.Namespace, for_the_file: list[str]) -> int:

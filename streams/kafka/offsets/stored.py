@@ -26,7 +26,7 @@ from penstock.streams.runtime.context import Run
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
-__all__ = ["Done", "StoredOffsets", "done_in"]
+__all__ = ["Done", "Records", "StoredOffsets", "done_in", "mark_name"]
 
 _ABOUT = ("kafka",)
 
@@ -66,6 +66,9 @@ class StoredOffsets(OffsetCommits):
     this store, which one run uses at a time.
     """
 
+    is_shared = False
+    """Whether other members of the group use the store too."""
+
     def __init__(
         self,
         run: Run,
@@ -92,7 +95,10 @@ class StoredOffsets(OffsetCommits):
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._due: dict[Partition, None] = {}
         self._marks = marks.marks_in(run)
-        self._changed = self._marks.keep(origin, _Records(self._partitions, self._due))
+        self._changed = self._marks.keep(origin, self._records())
+
+    def _records(self) -> Records:
+        return Records(self._partitions, self._due)
 
     # Where to begin.
 
@@ -102,7 +108,7 @@ class StoredOffsets(OffsetCommits):
 
     async def done(self, cluster: str, key: tuple[str, int], generation: str) -> Done | None:
         """What is done of a partition; None if the store has no mark of it. Raises CannotOpen."""
-        name = _name(cluster, key)
+        name = mark_name(cluster, key)
         mark = await self._marks.mark_of(name)
         if mark is None:
             return None
@@ -188,7 +194,7 @@ class StoredOffsets(OffsetCommits):
             )
 
 
-class _Records(Participant):
+class Records(Participant):
     """The records of `partitions`, whose marks are `due` when they have changed."""
 
     def __init__(
@@ -215,13 +221,14 @@ class _Records(Participant):
             if self._partitions.get(partition.key) is partition:
                 mark = _mark(partition, done.get(partition, set()))
                 if mark is not None:
-                    yield _name(partition.cluster, partition.key), mark
+                    yield mark_name(partition.cluster, partition.key), mark
 
     def written(self) -> None:
         self._writing = {}
 
 
-def _name(cluster: str, key: tuple[str, int]) -> str:
+def mark_name(cluster: str, key: tuple[str, int]) -> str:
+    """The name of the mark of a partition."""
     return f"kafka {cluster}/{key[0]}/{key[1]}"
 
 

@@ -256,7 +256,8 @@ class Member:
         if not found:
             self.news.clear()
             try:
-                await asyncio.wait_for(self.news.wait(), timeout)
+                async with asyncio.timeout(timeout):
+                    await self.news.wait()
             except TimeoutError:
                 return None
             found = self._take(1)

@@ -1,0 +1,53 @@
+"""Calls of a client that block, each with a time after which it is given up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
+
+__all__ = ["Calls", "NoAnswer"]
+
+T = TypeVar("T")
+
+
+class NoAnswer(Exception):
+    """A call has not returned: the client is of no use any more, and is to be replaced."""
+
+
+class Calls:
+    """Calls in a thread of their own, one after another. The process does not wait for it at its
+    end, since a call of librdkafka may never return (its issues 5456 and 5511)."""
+
+    def __init__(self, name: str) -> None:
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._is_stuck = False
+        Thread(None, self._work, name, daemon=True).start()
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            answer, function = call
+            try:
+                answer.set_result(function())
+            except BaseException as error:
+                answer.set_exception(error)
+
+    def wait(self, function: Callable[[], T], longest: float) -> T:
+        """The result of a function. Raises NoAnswer after so many seconds."""
+        if self._is_stuck:
+            raise NoAnswer
+        answer: Future[T] = Future()
+        self._calls.put((answer, function))
+        try:
+            return answer.result(longest)
+        except TimeoutError:
+            if answer.done():
+                raise
+            self._is_stuck = True
+            self._calls.put(None)
+            raise NoAnswer from None
+
+    def close(self) -> None:
+        self._calls.put(None)

@@ -1,0 +1,235 @@
+"""The states that a run has of those that move with the partitions of its source.
+
+    assigned ──> adopt: the backend restores, then events begin ──> commits
+    revoked  ──> what has begun ends and is committed ──> release
+    lost     ──> release: what is not committed is void, and the next owner does it again
+
+A state moves with the partition of the events that have made it. So all events of a key have to be
+in one partition, as they are if the source is partitioned by that key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from penstock.streams.base.errors import PenstockError, describe
+from penstock.streams.delivery.commit import Commit
+from penstock.streams.state.backend import Moving, Unit
+from penstock.streams.state.changes import Cell, Change, Room, Root
+from penstock.streams.state.reads import Reads
+from penstock.streams.state.sources import Sources
+from penstock.streams.state.states import States
+
+if TYPE_CHECKING:
+    from penstock.streams.runtime.context import Run
+
+__all__ = ["Moves"]
+
+T = TypeVar("T")
+
+# Seconds between two looks whether all of a partition that is given up is committed.
+_PAUSE = 0.02
+
+
+class _Stage(Protocol):
+    @property
+    def all_states(self) -> Sequence[States]: ...
+
+    def moved(self) -> None:
+        """States have come or gone: read again which timers are due."""
+        ...
+
+
+class Moves:
+    """The partitions whose states a run has.
+
+    `lose` is told of roots that will never be committed. Time: O(n) in the keys in memory for each
+    partition that comes or goes, and O(1) for each change that is committed.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        backend: Moving,
+        name: str,
+        sources: Sources,
+        reads: Reads,
+        commit: Commit,
+        lose: Callable[[Root], None],
+    ) -> None:
+        self.stages: list[_Stage] = []
+        self._run = run
+        self._backend = backend
+        self._name = name
+        self._sources = sources
+        self._reads = reads
+        self._commit = commit
+        self._lose = lose
+        self._held: set[int] = set()
+        # One comes only when it has gone.
+        self._locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    # What a source calls.
+
+    async def adopt(self, partition: int, count: int) -> None:
+        """Have the states of a partition, of `count`, before its first event begins. Raises
+        CannotOpen, and Moved if it was released meanwhile."""
+        async with self._locks[partition]:
+            await self._called(self._backend.adopt, partition, count)
+            marks = await self._called(self._backend.marks_of, partition)
+            # A read that began before does not have them.
+            await self._reads.ended()
+            self._held.add(partition)
+            self._sources.adopted(marks)
+            self._forget(partition)
+
+    async def release(self, partition: int, patience: float = 0.0) -> None:
+        """Give up a partition of which no event begins any more. For up to `patience` seconds it
+        waits for the commit of what has ended; what is not committed then never is."""
+        until = self._run.now() + patience
+        while self._is_changed(partition) and self._run.now() < until:
+            self._commit.due()
+            await asyncio.sleep(_PAUSE)
+        self._held.discard(partition)
+        await self._commit.ended()
+        await self._called(self._backend.release, partition)
+        await self._reads.ended()
+        self._lost(partition)
+
+    def taken(self, partition: int) -> None:
+        """Another run has adopted a partition, of which nothing is being written."""
+        self._run.errors.warn(
+            f"{self._name}: another run has the states of partition {partition} now. What is not "
+            "committed of it here is done there; nothing more of it begins here until it comes back"
+        )
+        self._sources.taken(partition)
+        self._lost(partition)
+
+    def _lost(self, partition: int) -> None:
+        self._held.discard(partition)
+        self._forget(partition)
+        self._sources.forget(partition)
+
+    async def _called(self, call: Callable[..., T], *numbers: int) -> T:
+        if not (self._backend.in_thread or self._backend.reads_in_thread):
+            return call(*numbers)
+        return await asyncio.shield(self._run.loop.run_in_executor(None, call, *numbers))
+
+    def _cells(self, partition: int) -> Iterable[tuple[States, list[Cell]]]:
+        """The cells of a partition, by the states that have them."""
+        for stage in self.stages:
+            for states in stage.all_states:
+                yield states, [one for one in states.cells.values() if self._of(one) == partition]
+
+    def _is_changed(self, partition: int) -> bool:
+        return any(one.last is not None for _, cells in self._cells(partition) for one in cells)
+
+    def _forget(self, partition: int) -> None:
+        """Have nothing in memory of a partition, and read again what is due."""
+        roots: dict[Root, None] = {}
+        for states, cells in self._cells(partition):
+            for cell in cells:
+                change = cell.last
+                while change is not None:
+                    roots[change.root.root] = None
+                    change = change.before
+            # Those that were read while nobody here had them say nothing.
+            states.forget(cells)
+            states.forget(
+                [one for one in states.cells.values() if one.partition is None and not one.last]
+            )
+        for stage in self.stages:
+            stage.moved()
+        for root in roots:
+            if not root.is_lost:
+                self._lose(root)
+
+    def _of(self, cell: Cell) -> int | None:
+        """The partition of a cell."""
+        if cell.partition is not None:
+            return cell.partition
+        change = cell.last
+        while change is not None:
+            for one in change.root.root.all():
+                partition = self._sources.partition_of(one)
+                if partition is not None:
+                    return partition
+            change = change.before
+        return None
+
+    # What commits call.
+
+    def strays(self, ready: Iterable[Root]) -> list[Root]:
+        """The roots that have events of partitions which are not here any more."""
+        strays: list[Root] = []
+        for root in ready:
+            partitions = map(self._sources.partition_of, root.all())
+            if any(one is not None and one not in self._held for one in partitions):
+                strays.append(root)
+        return strays
+
+    def split(
+        self, changes: Mapping[Room, list[Change]]
+    ) -> dict[int, defaultdict[Room, list[Change]]]:
+        """The last changes of keys, by the partition that they move with. Raises PenstockError for
+        a key that moves with two of them, or with none."""
+        found: dict[int, defaultdict[Room, list[Change]]] = {}
+        for room, changed in changes.items():
+            for change in changed:
+                partition = self._partition(change)
+                if partition not in found:
+                    found[partition] = defaultdict(list)
+                found[partition][room].append(change)
+        return found
+
+    def _partition(self, last: Change) -> int:
+        """The partition of a key, by its last change."""
+        cell = last.cell
+        found = cell.partition
+        change: Change | None = last
+        while change is not None:
+            for one in change.root.root.all():
+                partition = self._sources.partition_of(one)
+                if partition is None:
+                    continue
+                if found is None:
+                    found = partition
+                elif found != partition:
+                    first, second = sorted((found, partition))
+                    raise PenstockError(
+                        f"{self._name}: the key {describe(cell.key)} of {cell.room.name!r} has "
+                        f"events in the partitions {first} and {second}, and its state moves "
+                        "with one of them. Have a topic partitioned by this key: write the events "
+                        "to one with this key, and read that"
+                    )
+            change = change.before
+        if found is None:
+            raise PenstockError(
+                f"{self._name}: the key {describe(cell.key)} of {cell.room.name!r} was changed by "
+                "an event of no partition, and states here move with the partitions of a source "
+                "that has this store as offsets=. Use another store, or no other source"
+            )
+        cell.partition = found
+        return found
+
+    def marks(self, unit: Unit) -> None:
+        """Put the marks of a unit to the partitions that they are of."""
+        for name, mark in unit.marks.items():
+            partition = self._sources.partition_of_mark(name)
+            if partition in self._held:
+                unit.partitions.setdefault(partition, Unit()).marks[name] = mark
+        unit.marks = {}
+
+    # What is shown.
+
+    def statistics(self) -> dict[str, Any]:
+        """Partitions that are `restoring`, each with the records that are `done`, of `total`, and
+        the `seconds` so far; and `standby_lag`, the records of partitions of others that a copy
+        here does not have yet."""
+        return {
+            "restoring": [one._asdict() for one in self._backend.restoring()],
+            "standby_lag": self._backend.standby_lag(),
+        }

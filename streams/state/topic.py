@@ -1,0 +1,259 @@
+"""The topic of a changelog: made where it is not there, checked where it is, and read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from time import monotonic, sleep
+from typing import Any, TypeVar
+
+from penstock.streams.base.errors import CannotOpen
+from penstock.streams.state.backend import Moved, another_count
+from penstock.streams.state.changelog import Change, changes_in
+
+__all__ = ["MOST_BYTES", "Topic"]
+
+T = TypeVar("T")
+
+log = logging.getLogger("penstock")
+
+MOST_BYTES = 16 * 1024 * 1024
+"""The largest record with a state: brokers take one of a mebibyte by default."""
+
+# Seconds in which brokers answer, for which they may be away, and between two attempts.
+_ANSWER = 10.0
+_PATIENCE = 120.0
+_PAUSE = 0.2
+# Seconds after which it is said what is waited for.
+_SILENT = 5.0
+# Records that are put into a copy at once.
+_MOST = 5_000
+
+
+class Topic:
+    """A changelog on these `servers`."""
+
+    def __init__(self, servers: str, name: str, config: Mapping[str, Any]) -> None:
+        self.name = name
+        self._servers = servers
+        self._config = {
+            "bootstrap.servers": servers,
+            "client.id": "penstock",
+            "log_level": 0,
+            **config,
+        }
+
+    def settings(self, **own: Any) -> dict[str, Any]:
+        """The settings of a client, with these."""
+        return {**self._config, **own}
+
+    def prepare(self, count: int | None) -> tuple[str, int]:
+        """The id of the topic and the number of its partitions. It is made with `count` of them if
+        it is not there. Raises CannotOpen, also if it has another number."""
+        admin = _administration().AdminClient(self.settings())
+        found = self._asked("the brokers to say its partitions", lambda: self._about(admin))
+        if found is None:
+            if count is None:
+                raise CannotOpen(f"There is no topic {self.name!r} on {self._servers}.")
+            self._asked("enough brokers to make it", lambda: self._make(admin, count))
+            found = self._asked("it to be there", lambda: self._made(admin))
+        if count is not None and found[1] != count:
+            raise another_count(f"the topic {self.name!r}", found[1], count)
+        self._check_policy(admin)
+        return found
+
+    def _about(self, admin: Any) -> tuple[str, int] | None:
+        from confluent_kafka import KafkaError, KafkaException, TopicCollection
+
+        (answer,) = admin.describe_topics(
+            TopicCollection([self.name]), request_timeout=_ANSWER
+        ).values()
+        try:
+            # Any: its stubs say less.
+            about: Any = answer.result()
+        except KafkaException as raised:
+            if raised.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise
+        return str(about.topic_id), len(about.partitions)
+
+    def _made(self, admin: Any) -> tuple[str, int]:
+        found = self._about(admin)
+        if found is None:
+            raise _NotYet
+        return found
+
+    def _make(self, admin: Any, count: int) -> None:
+        from confluent_kafka import KafkaError, KafkaException
+
+        new_topic = _administration().NewTopic
+        # -1: the brokers' own number of copies.
+        settings = {"cleanup.policy": "compact", "max.message.bytes": str(MOST_BYTES)}
+        new = new_topic(self.name, count, -1, config=settings)
+        (answer,) = admin.create_topics([new], request_timeout=_ANSWER).values()
+        try:
+            answer.result()
+        except KafkaException as raised:
+            fault = raised.args[0]
+            # Another member was first.
+            if fault.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return
+            # While a broker is away there may be too few for the copies.
+            if fault.code() == KafkaError.INVALID_REPLICATION_FACTOR:
+                raise _NotYet(fault.str()) from None
+            raise
+
+    def _check_policy(self, admin: Any) -> None:
+        client = _administration()
+        asked = client.ConfigResource(client.ResourceType.TOPIC, self.name)
+        (answer,) = admin.describe_configs([asked], request_timeout=_ANSWER).values()
+        found: Any = self._asked("the brokers to say how it is kept", answer.result)
+        policy = found["cleanup.policy"].value
+        if policy != "compact":
+            raise CannotOpen(
+                f"The topic {self.name!r} has cleanup.policy={policy!r}, and would lose states: "
+                "set it to compact, or give the store another topic."
+            )
+
+    def end(self, partition: int) -> tuple[int, int]:
+        """The offset of the first record of a partition that is there, and the one behind the last,
+        also of a transaction that is open."""
+        from confluent_kafka import IsolationLevel, TopicPartition
+
+        client = _administration()
+        admin = client.AdminClient(self.settings())
+        place = TopicPartition(self.name, partition)
+        level = IsolationLevel.READ_UNCOMMITTED
+
+        def ask(spec: Any) -> int:
+            (answer,) = admin.list_offsets(
+                {place: spec}, isolation_level=level, request_timeout=_ANSWER
+            ).values()
+            offset: int = answer.result().offset
+            if offset < 0:
+                # Its leader is not known yet.
+                raise _NotYet("there is no leader")
+            return offset
+
+        what = f"the brokers to say what partition {partition} has"
+        first = self._asked(what, lambda: ask(client.OffsetSpec.earliest()))
+        return first, self._asked(what, lambda: ask(client.OffsetSpec.latest()))
+
+    def read(
+        self,
+        partition: int,
+        first: int,
+        end: int,
+        apply: Callable[[Change, int], None],
+        is_stopped: Callable[[], bool],
+    ) -> None:
+        """Read what is committed from one offset up to another, and have it applied, a part at a
+        time, each with the offset behind it. Waits for the end of a transaction that is open.
+        Raises Moved if it is stopped."""
+        from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+        if first >= end:
+            return
+        consumer: Any = Consumer(
+            self.settings(
+                **{
+                    "group.id": f"penstock {self.name}",
+                    "enable.auto.commit": False,
+                    "isolation.level": "read_committed",
+                    "enable.partition.eof": True,
+                    "auto.offset.reset": "error",
+                    "queued.min.messages": 50_000,
+                    "fetch.queue.backoff.ms": 10,
+                }
+            )
+        )
+        try:
+            consumer.assign([TopicPartition(self.name, partition, first)])
+            began, at = monotonic(), first
+            while at < end:
+                if is_stopped():
+                    raise Moved([partition])
+                messages = consumer.consume(_MOST, 0.2)
+                records: list[tuple[bytes, bytes | None]] = []
+                before = at
+                for message in messages:
+                    fault = message.error()
+                    if fault is None:
+                        records.append((message.key() or b"", message.value()))
+                        at = message.offset() + 1
+                    elif fault.code() == KafkaError._PARTITION_EOF:
+                        at = max(at, message.offset())
+                    elif fault.fatal() or fault.code() == KafkaError._AUTO_OFFSET_RESET:
+                        raise KafkaException(fault)
+                if at > before:
+                    apply(changes_in(records), at)
+                    began = monotonic()
+                elif monotonic() > began + _PATIENCE:
+                    raise CannotOpen(
+                        f"Cannot read partition {partition} of {self.name!r} on {self._servers}: "
+                        f"nothing came for {_PATIENCE:.0f} s after offset {at} of {end}."
+                    )
+        except KafkaException as raised:
+            raise CannotOpen(
+                f"Cannot read partition {partition} of {self.name!r}: {raised.args[0].str()}."
+            ) from raised
+        finally:
+            consumer.close()
+
+    def _asked(self, what: str, ask: Callable[[], T]) -> T:
+        """The answer of brokers, which may be away for a while."""
+        from confluent_kafka import KafkaException
+
+        began, is_said = monotonic(), False
+        while True:
+            try:
+                return ask()
+            except _NotYet as error:
+                why = str(error) or "not yet"
+            except KafkaException as raised:
+                fault = raised.args[0]
+                why = fault.str()
+                if not (fault.retriable() or _is_away(fault)):
+                    raise CannotOpen(
+                        f"The topic {self.name!r} on {self._servers} cannot be used: {why}."
+                    ) from raised
+            waited = monotonic() - began
+            if waited > _PATIENCE:
+                raise CannotOpen(
+                    f"The topic {self.name!r} on {self._servers}: waited {waited:.0f} s for {what} "
+                    f"({why})."
+                )
+            if waited > _SILENT and not is_said:
+                is_said = True
+                log.warning(
+                    "penstock: the states in topic %r wait for %s (%s)", self.name, what, why
+                )
+            sleep(_PAUSE)
+
+
+# Any: the stubs of the module do not say what it has.
+def _administration() -> Any:
+    from confluent_kafka import admin
+
+    return admin
+
+
+class _NotYet(Exception):
+    pass
+
+
+def _is_away(fault: Any) -> bool:
+    from confluent_kafka import KafkaError as Code
+
+    return fault.code() in (
+        Code._TRANSPORT,
+        Code._TIMED_OUT,
+        Code._ALL_BROKERS_DOWN,
+        Code._WAIT_COORD,
+        Code._DESTROY_BROKER,
+        Code.UNKNOWN_TOPIC_OR_PART,
+        Code.LEADER_NOT_AVAILABLE,
+        Code.NOT_LEADER_FOR_PARTITION,
+        Code.REQUEST_TIMED_OUT,
+        Code.NOT_CONTROLLER,
+    )

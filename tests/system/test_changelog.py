@@ -1,0 +1,91 @@
+"""States in a changelog of Kafka keep the laws of backends whose states move, on real brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from penstock.streams.base.errors import CannotOpen
+from penstock.streams.state.backend import KeptStage, Moving, Unit
+from penstock.streams.state.kafka import Kafka
+from penstock.streams.testing import backend_laws as laws
+from penstock.streams.testing import moving_laws
+from penstock.streams.testing.backend_laws import LAWS, Law
+from penstock.streams.testing.moving_laws import MOVING_LAWS, MovingLaw, whole
+from tests.helpers.kafka.broker import HAS_KAFKA, Brokers
+
+pytestmark = pytest.mark.skipif(not HAS_KAFKA, reason="there is no Java 17 with Maven")
+
+# Who has a partition is decided by the group, which a backend alone is not in.
+OF_THE_GROUP = {
+    moving_laws.commits_nothing_of_a_partition_that_another_has_adopted,
+    laws.lets_only_the_last_run_commit,
+    # Its parts are written by the client of the transaction, and not by a connection.
+    laws.writes_parts_or_says_which_are_refused,
+}
+
+
+class Member(Kafka):
+    """A backend that is a member of a group, so that the brokers accept its commits."""
+
+    proof: Any = None
+
+    def commit(self, unit: Unit) -> None:
+        unit.fences.append(self.proof)
+        super().commit(unit)
+
+
+@pytest.fixture
+def make(tmp_path: Path, kafka_brokers: Brokers) -> Iterator[Callable[[], Moving]]:
+    topic = kafka_brokers.topic()
+    consumer = Consumer({"bootstrap.servers": kafka_brokers.servers, "group.id": topic})
+    consumer.subscribe([topic])
+    while not consumer.assignment():
+        consumer.poll(0.1)
+    changelog, members = f"{topic}-states", list[Member]()
+
+    def member() -> Moving:
+        folder = str(tmp_path / str(len(members)))
+        made = Member(kafka_brokers.servers, changelog, folder)
+        made.proof = consumer.consumer_group_metadata(), [TopicPartition(topic, 0, 0)]
+        members.append(made)
+        return made
+
+    yield member
+    consumer.close()
+
+
+@pytest.mark.parametrize("law", [law for law in MOVING_LAWS if law not in OF_THE_GROUP])
+def test_a_changelog_keeps_the_law(law: MovingLaw, make: Callable[[], Moving]) -> None:
+    law(make)
+
+
+@pytest.mark.parametrize("law", [law for law in LAWS if law not in OF_THE_GROUP])
+def test_a_partition_of_a_changelog_is_a_backend(law: Law, make: Callable[[], Moving]) -> None:
+    law(lambda: whole(make()))
+
+
+def test_a_topic_that_is_not_compacted_is_refused(tmp_path: Path, kafka_brokers: Brokers) -> None:
+    backend = Kafka(kafka_brokers.servers, kafka_brokers.topic(), str(tmp_path))
+    with pytest.raises(CannotOpen, match=r"cleanup.policy='delete', and would lose states"):
+        backend.open()
+
+
+def test_states_of_a_stage_that_is_gone_are_refused(make: Callable[[], Moving]) -> None:
+    one = make()
+    one.open()
+    one.declare([KeptStage("before", "user", 1)])
+    one.adopt(0, 1)
+    row = b"1", b"2", 1, b"", None
+    one.commit(Unit(partitions={0: Unit({"before": [row]})}))
+    one.close()
+    other = make()
+    other.open()
+    other.declare([KeptStage("after", "user", 1)])
+    with pytest.raises(CannotOpen, match=r"states of the stage 'before'.* are 'after'"):
+        other.adopt(0, 1)
+    other.close()

@@ -1,0 +1,293 @@
+"""States that move with the partitions of a topic from member to member of its group."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from penstock import (
+    Fixed,
+    Pipeline,
+    Store,
+    adaptive_flat_map,
+    agg,
+    collect,
+    event_time,
+    read_kafka,
+    stateful,
+    tumbling,
+    window,
+)
+from penstock.streams.base.errors import CannotOpen, PenstockError
+from penstock.streams.kafka.offsets.stored import Done, done_in
+from penstock.streams.state.backend import Unit
+from penstock.streams.state.codec import key_in
+from penstock.streams.testing import run_virtual
+from penstock.streams.testing.fleet import Fleet, FleetMember
+from penstock.streams.testing.plugin import Run
+from tests.helpers.kafka.model import Broker, model_of
+from tests.helpers.walks import seeds
+
+
+@pytest.fixture
+def two() -> Iterator[Broker]:
+    with model_of(Broker(partitions=2)) as made:
+        yield made
+
+
+class Mortal(FleetMember):
+    """The backend of a process that may be killed."""
+
+    is_dead = False
+
+    def commit(self, unit: Unit) -> None:
+        if self.is_dead:
+            raise CannotOpen("killed")
+        super().commit(unit)
+
+
+class Process:
+    """A member of the group, with a store of the fleet."""
+
+    def __init__(self, broker: Broker, fleet: Fleet, *stages: Any, every: float = 0.02) -> None:
+        self.backend = Mortal(fleet)
+        self.store = Store.of(self.backend, "fleet", every=every)
+        self.found: list[Any] = []
+        self._broker = broker
+        before = len(broker.clients)
+        pipeline: Pipeline = (
+            _source(self.store)
+            .pipe(*(stage(self.store) for stage in stages))
+            .to(collect(self.found))
+        )
+        self.running = pipeline.start()
+        self._place = before
+
+    @property
+    def member(self) -> Any:
+        return self._broker.clients[self._place]
+
+    def kill(self) -> None:
+        self.backend.is_dead = True
+        self.member.kill()
+        self.running.cancel()
+
+
+def _source(store: Store) -> Any:
+    read: Any = read_kafka
+    return read("t", "g", offsets=store, retry_after=0.1)
+
+
+def counting(store: Store) -> Any:
+    def seen(before: list[int], event: dict[str, Any]) -> tuple[list[int], list[Any]]:
+        return [*before, event["n"]], [event]
+
+    return stateful(seen, "key", start=list[int](), name="seen", store=store)
+
+
+def numbered(n: int, keys: int) -> bytes:
+    return b'{"n": %d, "key": %d}' % (n, n % keys)
+
+
+def states(fleet: Fleet, stage: str = "seen") -> dict[Any, Any]:
+    return {key_in(key): json.loads(state) for key, state in fleet.states(stage).items()}
+
+
+def floors(fleet: Fleet) -> int:
+    """The records that are done, of all partitions."""
+    done = [done_in(mark) for one in fleet.partitions.values() for mark in one.marks.values()]
+    return sum(one.floor for one in done if isinstance(one, Done))
+
+
+async def until(true: Any, patience: float = 600) -> None:
+    async with asyncio.timeout(patience):
+        while not true():  # noqa: ASYNC110 - many things may make it true
+            await asyncio.sleep(0.05)
+
+
+def test_a_partition_takes_its_states_to_the_member_that_gets_it(two: Broker, run: Run) -> None:
+    fleet = Fleet()
+
+    async def story() -> None:
+        first = Process(two, fleet, counting)
+        for n in range(10):
+            two.write(numbered(n, 2), partition=n % 2)
+        await until(lambda: floors(fleet) == 10)
+        second = Process(two, fleet, counting)
+        await until(lambda: len(set(two.owner.values())) == 2)
+        for n in range(10, 20):
+            two.write(numbered(n, 2), partition=n % 2)
+        await until(lambda: floors(fleet) == 20)
+        assert (len(first.found), len(second.found)) == (15, 5)
+        for one in (first, second):
+            await one.running.drain(10)
+
+    run(story())
+    assert states(fleet) == {key: list(range(key, 20, 2)) for key in range(2)}
+
+
+def test_a_key_in_two_partitions_is_an_error_that_names_both(two: Broker, run: Run) -> None:
+    async def story() -> None:
+        one = Process(two, Fleet(), counting)
+        two.write(b'{"n": 1, "key": "a"}', partition=0)
+        two.write(b'{"n": 2, "key": "a"}', partition=1)
+        with pytest.raises(PenstockError, match=r"'a' of 'seen' .* partitions 0 and 1"):
+            await one.running.wait()
+
+    run(story())
+
+
+def test_a_commit_that_cannot_be_made_now_is_made_later(two: Broker, run: Run) -> None:
+    fleet = Fleet()
+    refusals = iter([True] * 20)
+    fleet.refuse = lambda: next(refusals, False)
+
+    async def story() -> None:
+        one = Process(two, fleet, counting)
+        for n in range(10):
+            two.write(numbered(n, 2), partition=n % 2)
+        await until(lambda: floors(fleet) == 10)
+        await one.running.drain(10)
+        assert len(one.found) == 10
+
+    run(story())
+    assert states(fleet) == {key: list(range(key, 10, 2)) for key in range(2)}
+
+
+class Walk:
+    """Random members that come, go, are killed, and are given up while they go on."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = draw = random.Random(seed)
+        self.partitions = draw.randint(1, 4)
+        self.keys = self.partitions * draw.randint(1, 3)
+        self.count = draw.randint(10, 150)
+        self.every = draw.choice([0.0, 0.02, 0.3])
+        self.timers, self.slow = draw.random() < 0.5, draw.random() < 0.7
+        self.is_behind = draw.random() < 0.3
+        """Whether the states are behind a stage that changes the order."""
+        self.broker = Broker(partitions=self.partitions)
+        self.fleet = Fleet()
+        refuses = draw.choice([0.0, 0.0, 0.1, 0.5])
+        self.fleet.refuse = lambda: draw.random() < refuses
+        self.processes: list[Process] = []
+
+    def _stage(self, store: Store) -> Any:
+        def seen(before: list[int], event: Any, ctx: Any) -> tuple[list[int], list[Any]]:
+            if self.timers:
+                ctx.timer(f"t{event['n']}", after=0.3)
+            return [*before, event["n"]], [event]
+
+        def fired(before: list[int], timer: str, ctx: Any) -> tuple[list[int], list[Any]]:
+            return [*before, -1 - int(timer[1:])], []
+
+        on_timer = fired if self.timers else None
+        return stateful(
+            *(seen, "key"), start=list[int](), on_timer=on_timer, name="seen", store=store
+        )
+
+    def _work(self, store: Store) -> Any:
+        async def work(event: Any) -> Any:
+            if self.slow:
+                await asyncio.sleep(self.draw.choice([0, 0.001, 0.03, 0.4, 2.0]))
+            return event
+
+        return adaptive_flat_map(work, Fixed(4))
+
+    def start(self) -> None:
+        stages = [self._stage, self._work]
+        if self.is_behind:
+            stages.reverse()
+        self.processes.append(Process(self.broker, self.fleet, *stages, every=self.every))
+
+    async def story(self) -> None:
+        draw = self.draw
+        self.start()
+        n = 0
+        while n < self.count or draw.random() < 0.5:
+            for _ in range(draw.randint(0, 8)):
+                if n < self.count:
+                    self.broker.write(numbered(n, self.keys), partition=n % self.partitions)
+                    n += 1
+            await asyncio.sleep(draw.choice([0, 0.01, 0.1, 1, 5]))
+            step = draw.random()
+            if step < 0.25 and len(self.processes) < 4:
+                self.start()
+            elif step < 0.4 and self.processes:
+                process = self.processes.pop(draw.randrange(len(self.processes)))
+                process.kill()
+            elif step < 0.5 and self.processes:
+                process = self.processes.pop(draw.randrange(len(self.processes)))
+                await process.running.drain(5)
+            elif step < 0.65 and self.processes:
+                member = draw.choice(self.processes).member
+                if member in self.broker.members:
+                    self.broker.expire(member)
+        if not self.processes:
+            self.start()
+        await until(lambda: floors(self.fleet) == self.count)
+        if self.timers:
+            wanted = 2 * self.count
+            await until(lambda: sum(map(len, states(self.fleet).values())) >= wanted)
+        for process in self.processes:
+            await process.running.drain(10)
+
+    def check(self) -> None:
+        seen = states(self.fleet)
+        for key in range(min(self.keys, self.count)):
+            events = list(range(key, self.count, self.keys))
+            found = [n for n in seen[key] if n >= 0]
+            assert (sorted(found) if self.is_behind else found) == events
+            fired = sorted(-1 - n for n in seen[key] if n < 0)
+            assert fired == (events if self.timers else [])
+
+
+@seeds(100)
+def test_states_are_those_of_a_run_without_moves_crashes_and_zombies(seed: int) -> None:
+    walk = Walk(seed)
+    with model_of(walk.broker):
+        run_virtual(walk.story())
+    walk.check()
+
+
+def test_windows_move_with_their_partition_and_its_watermark(two: Broker, run: Run) -> None:
+    fleet = Fleet()
+
+    def timed(_: Store) -> Any:
+        made: Any = event_time
+        return made("at", lateness=0, idle=None, max_ahead=None)
+
+    def counted(store: Store) -> Any:
+        made: Any = window
+        return made(tumbling(10), agg.count(), by="key", name="counts", store=store)
+
+    def put(partition: int, *times: int) -> None:
+        bodies = (b'{"at": %d, "key": %d}' % (time, partition) for time in times)
+        two.write(*bodies, partition=partition)
+
+    async def story() -> None:
+        first = Process(two, fleet, timed, counted)
+        put(0, 1, 2, 11, 12)
+        put(1, 1, 3, 13)
+        await until(lambda: len(first.found) == 2)
+        second = Process(two, fleet, timed, counted)
+        await until(lambda: len(set(two.owner.values())) == 2)
+        # One that is late for the window that its partition has closed elsewhere.
+        put(0, 5, 14, 21)
+        put(1, 4, 15, 16, 22)
+        await until(lambda: len(first.found) + len(second.found) == 4)
+        for one in (first, second):
+            await one.running.drain(10)
+        assert {(one.key, one.start): one.value for one in (*first.found, *second.found)} == {
+            (0, 0): 2,
+            (1, 0): 2,
+            (0, 10): 3,
+            (1, 10): 3,
+        }
+
+    run(story())
