@@ -35,9 +35,7 @@ _PERCENTILES = ("count", "median", "p99", "p999", "max")
 
 # Numbers of a stage that the page does not need: lists that may be long, and what has another
 # name there.
-_LEFT_OUT = frozenset(
-    {"returned_tokens", "latency", "by_worker", "hottest", "by_key", "other_keys", *UNREAD}
-)
+_LEFT_OUT = frozenset({"returned_tokens", "latency", "by_worker", "hottest", *UNREAD})
 
 
 class Document:
@@ -152,7 +150,6 @@ class Document:
                 {**one, "key": _named(one["key"]) if self._show_values else None}
                 for one in stage["by_key"]
             ]
-            shown["other_keys"] = stage["other_keys"]
         if (awaited := stage.get("waits_for")) is not None:
             shown["waits_for"] = {"age": awaited["age"]}
             if self._show_values:

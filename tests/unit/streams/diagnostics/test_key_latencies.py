@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from penstock.streams.diagnostics.key_latencies import KEPT, KeyLatencies
 
-KEYS = st.one_of(st.integers(0, 3), st.integers(0, 200))
+# Few others, so that some are forgotten and come again.
+KEYS = st.one_of(st.integers(0, 3), st.integers(0, 30))
 BATCHES = st.lists(st.lists(KEYS, min_size=1, max_size=40), min_size=1, max_size=40)
 
 
@@ -68,6 +69,31 @@ def test_percentiles_are_exact_to_two_percent(
     exact = sorted(values)[max(1, int(part * len(values) + 0.5)) - 1] / 1e6
     assert exact <= one["waiting"][name] * (1 + 1e-6) + 1e-40
     assert one["waiting"][name] <= exact * 1.02 + 1e-40
+
+
+def test_a_key_that_was_forgotten_and_comes_again_may_have_had_events_before() -> None:
+    latencies = KeyLatencies(1)
+    one = ([1.0], [1.0])
+    latencies.count({"first": one})
+    latencies.count({key: ([1.0, 1.0], [1.0, 1.0]) for key in range(2 * KEPT)})
+    latencies.count({"first": ([1.0] * 9, [1.0] * 9)})
+    (hottest,), others = latencies.statistics()
+    assert (hottest["key"], hottest["count"]) == ("first", 9)
+    assert hottest["before"] >= 1
+    assert others["count"] == 1 + 4 * KEPT
+
+
+def test_all_other_keys_have_the_times_of_those_that_are_not_shown_and_were_forgotten() -> None:
+    latencies = KeyLatencies(1)
+    # Some have so many events that these are counted by cells, and some have few.
+    for key, n in enumerate((500, 300, 200, *([3] * 3 * KEPT))):
+        latencies.count({key: ([1000.0 * (key > 1)] * n, [0.0] * n)})
+    latencies.count({1: ([0.0] * 7, [0.0] * 7)})
+    (hottest,), others = latencies.statistics()
+    assert (hottest["key"], hottest["count"]) == (0, 500)
+    assert others["count"] == 300 + 7 + 200 + 9 * KEPT
+    assert others["waiting"]["median"] == 0
+    assert others["waiting"]["max"] == pytest.approx(0.001, rel=0.02)
 
 
 def test_the_total_is_the_sum_of_both_parts_and_times_below_0_are_0() -> None:

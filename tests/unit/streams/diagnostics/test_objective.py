@@ -75,9 +75,13 @@ def test_a_share_is_between_0_and_1(share: object) -> None:
         share_of(share)
 
 
-LISTS = st.lists(
-    st.tuples(st.floats(0, 2_000), st.integers(1, 30), st.integers(0, 30)), min_size=1, max_size=40
-)
+# The ends of slices and windows are tried more often than by chance.
+EDGES = [
+    n * SLICE
+    for n in (0, 1, 29, 30, 31, *(s // SLICE + d for s in (3600, 21_600) for d in (-1, 0, 1)))
+]
+GAPS = st.one_of(st.floats(0, 2_000), st.sampled_from([float(one) for one in EDGES]))
+LISTS = st.lists(st.tuples(GAPS, st.integers(1, 30), st.integers(0, 30)), min_size=1, max_size=40)
 
 
 def _windows(judged: list[tuple[int, int, int]], now: int) -> dict[str, tuple[int, int]]:
@@ -91,7 +95,7 @@ def _windows(judged: list[tuple[int, int, int]], now: int) -> dict[str, tuple[in
     }
 
 
-@given(lists=LISTS, share=st.sampled_from(["0.5", "0.9", "0.99"]), silence=st.floats(0, 30_000))
+@given(lists=LISTS, share=st.sampled_from(["0.5", "0.9", "0.99"]), silence=GAPS)
 def test_events_are_counted_over_all_time_and_in_each_window(
     lists: list[tuple[float, int, int]], share: str, silence: float
 ) -> None:
@@ -139,6 +143,25 @@ def test_with_a_percentile_a_slice_is_good_if_as_many_of_its_events_were_in_time
     )
     numbers = budget.statistics(now)
     assert (numbers["good"], numbers["bad"]) == (good, len(slices) - good)
+
+
+@pytest.mark.parametrize(("late", "bad"), [(1, 0), (2, 1)])
+def test_as_many_late_events_as_the_percentile_allows_are_good(late: int, bad: int) -> None:
+    budget = Budget(target_of("p90 < 1s"), Fraction("0.9"), 0.0)
+    budget.count(10, late, 0.0)
+    assert budget.statistics(SLICE)["bad"] == bad
+
+
+@pytest.mark.parametrize(("name", "seconds"), WINDOWS.items())
+def test_an_event_leaves_a_window_when_it_is_as_old(name: str, seconds: int) -> None:
+    budget = Budget(target_of("total < 1s"), Fraction("0.9"), 0.0)
+    budget.count(3, 1, 0.0)
+    budget.count(1, 0, seconds - SLICE)
+    assert budget.statistics(seconds - 0.1)["windows"][name]["bad"] == 1
+    # With an event in the next slice, and without one.
+    assert budget.statistics(seconds)["windows"][name]["bad"] == 0
+    budget.count(1, 0, seconds)
+    assert budget.statistics(seconds)["windows"][name]["bad"] == 0
 
 
 def test_a_slice_counts_when_it_is_over_and_one_without_events_does_not() -> None:
