@@ -67,6 +67,7 @@ SECTIONS: dict[str, list[str]] = {
         "explanation/order.md",
         "explanation/limit.md",
         "explanation/state.md",
+        "explanation/state-on-many-machines.md",
         "explanation/time.md",
         "limits.md",
         "explanation/inside.md",

@@ -78,6 +78,9 @@ class MarksOfRun(Protocol):
     """The database that has all this, as `database_of` names it; None if parts cannot be written
     there."""
 
+    committed: int
+    """The commits that were made."""
+
     @property
     def is_busy(self) -> bool:
         """Whether a commit is to be made, or is under way: events that it has may come again."""
@@ -111,6 +114,16 @@ class MarksOfRun(Protocol):
     async def release(self, partition: int, patience: float = 0.0) -> None:
         """Give up a partition of which no event begins any more. For up to `patience` seconds it
         waits for the commit of what has ended; what is not committed then never is."""
+        ...
+
+    def restoring(self) -> Sequence[Any]:
+        """The partitions whose states are being restored: each with `partition`, the records `done`
+        of `total`, and the `seconds` so far."""
+        ...
+
+    def standby_lag(self) -> int | None:
+        """The records of other runs' partitions that a copy here does not have yet; None without
+        such a copy."""
         ...
 
     def hold(self, events: Iterable[Event[Any]]) -> Sequence[object]:

@@ -295,6 +295,14 @@ class Membership:
     def _is_tried(self) -> bool:
         return self.suspects is not None and self.suspects.trial is not None
 
+    def restoring(self) -> list[dict[str, Any]]:
+        """The partitions whose states are being restored, each with its progress."""
+        return [] if self._moving is None else self._moving.restoring()
+
+    def standby_lag(self) -> int | None:
+        """The records of states of other members that a copy here does not have yet."""
+        return None if self._moving is None else self._moving.standby_lag()
+
     # The task.
 
     async def _read(self) -> None:
@@ -563,7 +571,10 @@ class Membership:
                     raise self._error(fault, message.topic() or "")
             elif partition is None or not partition.held:
                 continue
-            elif partition.ledger.read(offset := message.offset() or 0, None):
+            elif (offset := message.offset() or 0) < (partition.position or 0):
+                # It was fetched before it was known where to begin.
+                continue
+            elif partition.ledger.read(offset, None):
                 if partition.at_end:
                     partition.at_end = False
                     self._reader.filled(partition)
@@ -621,9 +632,10 @@ class Membership:
             await self._begin_all(consumer, places)
 
     def _place(self, key: tuple[str, int]) -> TopicPartition:
-        from confluent_kafka import OFFSET_BEGINNING
+        """Where nothing is fetched."""
+        from confluent_kafka import OFFSET_END
 
-        return Partition(self._cluster, *key, None).place(OFFSET_BEGINNING)
+        return Partition(self._cluster, *key, None).place(OFFSET_END)
 
     async def _begin_restored(self, consumer: Consumer, keys: list[tuple[str, int]]) -> None:
         """The states of partitions are there."""

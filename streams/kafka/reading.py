@@ -351,8 +351,10 @@ class Reading(LeasedSource[Token]):
         `read_ahead` records wait during a pause; `known` ones had been finished above a floor
         before the last restart; `expired` offsets were deleted before they were read; `ignored`
         texts beside offsets were not written for them; `lost` counts partitions that brokers took
-        away, `silences` how often brokers have not confirmed for long that this is a member,
-        `left_out` those of which not all that was finished had room beside an offset.
+        away, `restoring` are those whose states are not all there yet, `standby_lag` the records of
+        states of other members that the copy here does not have; `silences` is how often brokers
+        have not confirmed for long that this is a member, `left_out` those of which not all that
+        was finished had room beside an offset.
         """
         membership = self._membership
         return {
@@ -366,6 +368,8 @@ class Reading(LeasedSource[Token]):
             "lost": membership.lost,
             "silences": membership.silences,
             "left_out": len(membership.left_out),
+            "restoring": membership.restoring(),
+            "standby_lag": membership.standby_lag(),
         }
 
 

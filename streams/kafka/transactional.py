@@ -8,22 +8,43 @@ from typing import Any
 
 from penstock.streams.base.errors import BuildError, PenstockError
 from penstock.streams.delivery.commit import Part
+from penstock.streams.delivery.marks import MarksOfRun
 from penstock.streams.failures.dead_letters import DeadLetterChannel
 from penstock.streams.failures.error_policy import ErrorPolicy
+from penstock.streams.kafka.offsets.moving import MovingOffsets
 from penstock.streams.kafka.offsets.partition import Token
 from penstock.streams.kafka.offsets.stored import StoredOffsets
 from penstock.streams.kafka.producer import NoAnswer
 from penstock.streams.kafka.reading import Reading
 from penstock.streams.kafka.reason import reason
 from penstock.streams.kafka.transactions import RECORDS, Transactions
-from penstock.streams.kafka.writing import Encoding, WritingSettings, as_ours, writing_error
-from penstock.streams.protocol.acknowledgement import roots
-from penstock.streams.protocol.event import Event, finish_all, give_back_all
+from penstock.streams.kafka.writing import (
+    Encoding,
+    Record,
+    WritingSettings,
+    as_ours,
+    writing_error,
+)
+from penstock.streams.protocol.acknowledgement import Again, Hooks, hooks, revise, roots
+from penstock.streams.protocol.event import RETURNED, Event, finish_all, give_back_all
 from penstock.streams.protocol.stage import CLOSED, Subscription, is_second
 from penstock.streams.runtime.context import Run
 from penstock.streams.stages.sink_stage import BaseSinkStage, Closed
 
 __all__ = ["TransactionalWriting"]
+
+
+class _StoredRecords:
+    """The kind of parts that are records to write in the transaction of a store."""
+
+    def write(self, transaction: Any, values: list[Record], /) -> None:
+        for value in values:
+            topic, body, key, headers = value
+            transaction.produce(value, topic, body, key, headers=headers)
+
+
+_STORED = _StoredRecords()
+_AGAIN = Again()
 
 
 class TransactionalWriting(BaseSinkStage):
@@ -32,6 +53,8 @@ class TransactionalWriting(BaseSinkStage):
     An event is accepted at once; its result waits, with the record that it was made from, for the
     transaction. `_open` results take room, up to the window, except those of records with more
     results to come, because these must not wait for room.
+
+    If the states of the run are in the same cluster, the transactions are those of their store.
     """
 
     def __init__(
@@ -44,6 +67,7 @@ class TransactionalWriting(BaseSinkStage):
         self._faults = ErrorPolicy(settings.on_error, run, self)
         self._transactions = transactions
         self._reading: Reading | None = None
+        self._within: MarksOfRun | None = None
         self._open = self._stored = self._spare = 0
         self._stride = max(1, settings.window // 4)
 
@@ -58,7 +82,8 @@ class TransactionalWriting(BaseSinkStage):
         except BuildError as error:
             self.break_off(error)
             return
-        self._run.spawn(self._look_for_topic(), "write_kafka", stage=self)
+        if self._within is None:
+            self._run.spawn(self._look_for_topic(), "write_kafka", stage=self)
         subscription.request(self._settings.window)
 
     def _reader(self, subscription: Subscription) -> Reading:
@@ -82,6 +107,11 @@ class TransactionalWriting(BaseSinkStage):
                 f"write_kafka(transactional=True) writes to {self._settings.servers}, and "
                 f"read_kafka reads from {reading.servers}: a transaction is within one cluster"
             )
+        if isinstance(reading.commits, MovingOffsets):
+            marks = reading.commits.marks_of_run
+            if marks.database == ("kafka", self._settings.servers):
+                self._within = marks
+                return reading
         if isinstance(reading.commits, StoredOffsets):
             raise BuildError(
                 "write_kafka(transactional=True): read_kafka keeps in a store what is done, "
@@ -119,6 +149,10 @@ class TransactionalWriting(BaseSinkStage):
 
     # Events.
 
+    def prepare(self, events: list[Event[Any]], /) -> None:
+        if self._within is not None:
+            self._within.hold([event for event in events if event.pending > 0])
+
     def on_events(self, events: list[Event[Any]], /) -> None:
         self._current.call(self, self._accept_all, events)
 
@@ -130,7 +164,11 @@ class TransactionalWriting(BaseSinkStage):
                 give_back_all(events[place:])
                 break
             try:
-                record, tokens = self._encode(event), self._tokens(event)
+                record = self._encode(event)
+                if self._within is not None:
+                    self._put_within(self._within, event, record)
+                    continue
+                tokens = self._tokens(event)
                 result = Part(RECORDS, record, tokens, partial(self._settled, event), self._room)
                 self._transactions.add(result)
             except Exception as error:
@@ -143,6 +181,35 @@ class TransactionalWriting(BaseSinkStage):
         for result in results:
             if self._transactions.is_open(result.roots[0]):
                 result.release()
+
+    def _put_within(self, store: MarksOfRun, event: Event[Any], record: Record) -> None:
+        """Have the store write a result."""
+        self._open += 1
+        settled = partial(self._settled_within, store, event, hooks(event))
+        store.accept(event, Part(_STORED, record, [], settled, self._room))
+
+    def _settled_within(
+        self,
+        store: MarksOfRun,
+        event: Event[Any],
+        told: Hooks,
+        part: Part[Any],
+        error: Exception | None,
+    ) -> bool:
+        """A result was written by the store, is void, or was refused."""
+        if error is not None:
+            again = _AGAIN.put(store.again(event), told)
+            error = as_ours(error, self._settings)
+            if self.state >= CLOSED:
+                again.give_back()
+            elif not self._faults.survives(again, error):
+                again.fail(error)
+                self.break_off(error)
+        elif part.is_void:
+            revise(told, RETURNED)
+        else:
+            self._stored += 1
+        return False
 
     def _tokens(self, event: Event[Any]) -> list[Token]:
         """The records that the event was made from."""
@@ -170,6 +237,8 @@ class TransactionalWriting(BaseSinkStage):
     def _room(self) -> None:
         self._open -= 1
         self._ask(1)
+        if self._within is not None:
+            self.end_if_idle()
 
     def _settled(self, event: Event[Any], result: Part[Token], error: Exception | None) -> bool:
         """A result is committed or void, or was refused; returns whether its records are finished
@@ -200,10 +269,10 @@ class TransactionalWriting(BaseSinkStage):
 
     @property
     def is_idle(self) -> bool:
-        return self._transactions.is_idle
+        return self._open == 0 if self._within is not None else self._transactions.is_idle
 
     def end_if_idle(self) -> None:
-        failure = self._transactions.failure
+        failure = None if self._within is not None else self._transactions.failure
         if self.state:
             self.error = self.error or failure
             super().end_if_idle()
@@ -214,10 +283,11 @@ class TransactionalWriting(BaseSinkStage):
     def statistics(self) -> dict[str, Any]:
         """Records `stored`, results that wait for their transaction (`uncommitted`), `transactions`
         that were committed, those that were `aborted`, and producers that were `replaced`."""
+        made = self._transactions if self._within is None else self._within
         return {
             "stored": self._stored,
             "uncommitted": self._open,
-            "transactions": self._transactions.committed,
+            "transactions": made.committed,
             "aborted": self._transactions.aborted,
             "replaced": self._transactions.replaced,
         }

@@ -28,7 +28,15 @@ from penstock.streams.diagnostics.histogram import LatencyHistogram
 from penstock.streams.protocol.acknowledgement import AckHook, parents
 from penstock.streams.protocol.event import RETURNED, BaseEvent, Ending, Event, Origin
 from penstock.streams.runtime.wait import Wait
-from penstock.streams.state.backend import Backend, Moved, Moving, NotNow, PartsRefused, Unit
+from penstock.streams.state.backend import (
+    Backend,
+    Moved,
+    Moving,
+    NotNow,
+    PartsRefused,
+    Restoring,
+    Unit,
+)
 from penstock.streams.state.changes import (
     NO_TIMERS,
     Orders,
@@ -341,6 +349,12 @@ class Commits(AckHook):
     async def release(self, partition: int, patience: float = 0.0) -> None:
         assert self.moves is not None
         await self.moves.release(partition, patience)
+
+    def restoring(self) -> Sequence[Restoring]:
+        return [] if self.moves is None else self.moves.restoring()
+
+    def standby_lag(self) -> int | None:
+        return None if self.moves is None else self.moves.standby_lag()
 
     def keep(self, origin: Origin, source: Participant) -> Callable[[], None]:
         return self._sources.keep(origin, source, self.due)

@@ -33,6 +33,7 @@ from penstock.streams.state.backend import (
 from penstock.streams.state.calls import Calls, NoAnswer
 from penstock.streams.state.changelog import COMMIT, Change, records_of, stage_record
 from penstock.streams.state.copy import Copy
+from penstock.streams.state.standby import Standby
 from penstock.streams.state.topic import MOST_BYTES, Topic
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ class Kafka:
         topic: str,
         local: str | None = None,
         config: Mapping[str, Any] | None = None,
+        *,
+        standby: bool = False,
     ) -> None:
         self.database: tuple[Any, ...] | None = ("kafka", servers)
         self._topic = Topic(servers, topic, config or {})
@@ -77,6 +80,10 @@ class Kafka:
         self._preparing = Lock()
         self._stages: dict[str, KeptStage] = {}
         self._adopted: set[int] = set()
+        # Those and the ones that are being adopted.
+        self._own: set[int] = set()
+        self._keeps_standby = standby
+        self._standby: Standby | None = None
         # Adopted partitions whose stages are written.
         self._told: set[int] = set()
         self._stops: dict[int, Event] = {}
@@ -146,8 +153,12 @@ class Kafka:
     def close(self) -> None:
         for stop in self._stops.values():
             stop.set()
+        if self._standby is not None:
+            self._standby.close()
+            self._standby = None
         self._drop_producer()
         self._adopted.clear()
+        self._own.clear()
         self._copy.close()
         if self._temporary is not None:
             self._temporary.cleanup()
@@ -188,6 +199,11 @@ class Kafka:
                     topic = self._topic.prepare(count)[0]
                     self._copy.expect(topic)
                     self._is_prepared = True
+                self._own.add(partition)
+                if self._keeps_standby and self._standby is None:
+                    self._standby = Standby(self._topic, self._copy, count, self._own)
+            if self._standby is not None:
+                self._standby.leave()
             self._catch_up(partition, stop.is_set)
             self._check_stages(partition)
             if stop.is_set():
@@ -195,6 +211,9 @@ class Kafka:
             self._adopted.add(partition)
             self._told.discard(partition)
             self._show()
+        except BaseException:
+            self._own.discard(partition)
+            raise
         finally:
             if self._stops.get(partition) is stop:
                 del self._stops[partition]
@@ -240,6 +259,8 @@ class Kafka:
 
     def release(self, partition: int) -> None:
         self._adopted.discard(partition)
+        if partition not in self._stops:
+            self._own.discard(partition)
         stop = self._stops.get(partition)
         if stop is not None:
             stop.set()
@@ -255,7 +276,7 @@ class Kafka:
         return sorted(self._progress.values())
 
     def standby_lag(self) -> int | None:
-        return None
+        return None if self._standby is None else self._standby.lag
 
     # Reading.
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from penstock.streams.base.errors import PenstockError, describe
 from penstock.streams.delivery.commit import Commit
-from penstock.streams.state.backend import Moving, Unit
+from penstock.streams.state.backend import Moving, Restoring, Unit
 from penstock.streams.state.changes import Cell, Change, Room, Root
 from penstock.streams.state.reads import Reads
 from penstock.streams.state.sources import Sources
@@ -225,11 +225,8 @@ class Moves:
 
     # What is shown.
 
-    def statistics(self) -> dict[str, Any]:
-        """Partitions that are `restoring`, each with the records that are `done`, of `total`, and
-        the `seconds` so far; and `standby_lag`, the records of partitions of others that a copy
-        here does not have yet."""
-        return {
-            "restoring": [one._asdict() for one in self._backend.restoring()],
-            "standby_lag": self._backend.standby_lag(),
-        }
+    def restoring(self) -> list[Restoring]:
+        return self._backend.restoring()
+
+    def standby_lag(self) -> int | None:
+        return self._backend.standby_lag()

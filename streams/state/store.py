@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from shlex import join
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from orjson import loads
 
@@ -52,7 +52,9 @@ class Store:
     With `kafka://BROKERS/TOPIC` each member of a group has the states of the partitions that it
     reads by `read_kafka(offsets=store)`: they are in a compacted topic, which the first run makes
     with as many partitions, and each member has a copy in a folder `local` of its own. The states
-    and what is done are one transaction. `config` has other settings of the client.
+    and what is done are one transaction, with the results of `write_kafka(transactional=True)`.
+    With `standby` each member keeps copies of the other partitions too, and takes one over at once.
+    `config` has other settings of the client.
 
     `cache` is the number of keys whose states stay in memory, besides those that wait for a commit.
     Raises BuildError for wrong options, and MissingExtra if the package for PostgreSQL, RocksDB,
@@ -69,6 +71,7 @@ class Store:
         every: float = 0.02,
         durable: bool = False,
         cache: int = 100_000,
+        standby: bool = False,
         config: Mapping[str, Any] | None = None,
     ) -> None:
         where = os.fspath(path) if is_path(path) else ""
@@ -82,10 +85,13 @@ class Store:
                 f"Store({where!r}): give a folder for the copy of the states by local=, one for "
                 "each member of the group. It may be lost; then they are read from Kafka again"
             )
-        if config is not None and not _is_kafka(where):
-            raise BuildError("Store(config=): it is for the client of a store in Kafka")
+        if (config is not None or standby) and not _is_kafka(where):
+            raise BuildError("Store(standby=, config=): these are for a store in Kafka")
+        if not isinstance(cast(Any, standby), bool):
+            raise BuildError(f"Store(standby={standby!r}): True or False is needed")
         folder = None if local is None else os.fspath(local)
-        open_ = partial(backend_at, where, durable=durable, local=folder, config=config)
+        kafka = partial(backend_at, standby=standby, config=config)
+        open_ = partial(kafka, where, durable=durable, local=folder)
         self._set(open_, redacted(where), every, cache)
         self._is_stored = True
         # What is wrong with it is reported when the pipeline is built.
@@ -243,6 +249,7 @@ def backend_at(
     *,
     durable: bool = False,
     local: str | None = None,
+    standby: bool = False,
     config: Mapping[str, Any] | None = None,
 ) -> SQLite | PostgreSQL | Rocks | JetStream | Kafka:
     """The backend for a path or a URL. Raises BuildError for what is neither, and MissingExtra."""
@@ -252,7 +259,7 @@ def backend_at(
 
         return JetStream(path, local)
     if _is_kafka(path):
-        return _kafka_at(path, local, config)
+        return _kafka_at(path, local, config, standby=standby)
     if path.lower().startswith("rocks:"):
         try:
             from penstock.streams.state.rocks import Rocks
@@ -285,7 +292,9 @@ def _is_kafka(path: str) -> bool:
     return path.lower().startswith("kafka://")
 
 
-def _kafka_at(path: str, local: str | None, config: Mapping[str, Any] | None) -> Kafka:
+def _kafka_at(
+    path: str, local: str | None, config: Mapping[str, Any] | None, *, standby: bool
+) -> Kafka:
     servers, _, topic = path.partition("://")[2].rpartition("/")
     if not servers or not topic:
         raise BuildError(
@@ -295,7 +304,7 @@ def _kafka_at(path: str, local: str | None, config: Mapping[str, Any] | None) ->
     require("confluent_kafka", "A store in Kafka needs confluent-kafka", "kafka")
     from penstock.streams.state.kafka import Kafka
 
-    return Kafka(servers, topic, local, config)
+    return Kafka(servers, topic, local, config, standby=standby)
 
 
 def _has_states(backend: Backend, stage: str, version: int = 0) -> bool:

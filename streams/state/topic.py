@@ -47,6 +47,20 @@ class Topic:
         """The settings of a client, with these."""
         return {**self._config, **own}
 
+    def reading(self, reset: str) -> dict[str, Any]:
+        """The settings of a consumer, which begins there if its offset is not there."""
+        return self.settings(
+            **{
+                "group.id": f"penstock {self.name}",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "auto.offset.reset": reset,
+                "queued.min.messages": 50_000,
+                "fetch.queue.backoff.ms": 10,
+            }
+        )
+
     def prepare(self, count: int | None) -> tuple[str, int]:
         """The id of the topic and the number of its partitions. It is made with `count` of them if
         it is not there. Raises CannotOpen, also if it has another number."""
@@ -154,19 +168,7 @@ class Topic:
 
         if first >= end:
             return
-        consumer: Any = Consumer(
-            self.settings(
-                **{
-                    "group.id": f"penstock {self.name}",
-                    "enable.auto.commit": False,
-                    "isolation.level": "read_committed",
-                    "enable.partition.eof": True,
-                    "auto.offset.reset": "error",
-                    "queued.min.messages": 50_000,
-                    "fetch.queue.backoff.ms": 10,
-                }
-            )
-        )
+        consumer: Any = Consumer(self.reading("error"))
         try:
             consumer.assign([TopicPartition(self.name, partition, first)])
             began, at = monotonic(), first

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from examples.open_orders import orders
-from tests.helpers import folders_picture, live_page_pictures, time_pictures
+from tests.helpers import folders_picture, live_page_pictures, moving_picture, time_pictures
 from tests.pages.test_docs import HOME, blocks_of, run, run_python
 
 IMAGES = "docs/images"
@@ -77,6 +77,11 @@ def folders() -> None:
     folders_picture.IMAGE.write_text(folders_picture.picture(), encoding="utf-8")
 
 
+def moving() -> None:
+    """docs/explanation/state-on-many-machines.md"""
+    moving_picture.IMAGE.write_text(moving_picture.picture(), encoding="utf-8")
+
+
 def counts() -> None:
     """docs/counts.md"""
     with tempfile.TemporaryDirectory() as folder:
@@ -131,8 +136,8 @@ def of_page(name: str, images: dict[str, str]) -> None:
 DRAWING: dict[str, Callable[[], None]] = {
     one.__name__.replace("_", "-"): one
     for one in (
-        *(counts, folders, kata, kata_steps, limits, live_page, monitor, oltp, queue, santa),
-        *(spreader, time, workflow),
+        *(counts, folders, kata, kata_steps, limits, live_page, monitor, moving, oltp, queue),
+        *(santa, spreader, time, workflow),
     )
 }
 

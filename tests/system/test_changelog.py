@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -48,9 +49,9 @@ def make(tmp_path: Path, kafka_brokers: Brokers) -> Iterator[Callable[[], Moving
         consumer.poll(0.1)
     changelog, members = f"{topic}-states", list[Member]()
 
-    def member() -> Moving:
+    def member(*, standby: bool = False) -> Moving:
         folder = str(tmp_path / str(len(members)))
-        made = Member(kafka_brokers.servers, changelog, folder)
+        made = Member(kafka_brokers.servers, changelog, folder, standby=standby)
         made.proof = consumer.consumer_group_metadata(), [TopicPartition(topic, 0, 0)]
         members.append(made)
         return made
@@ -88,4 +89,26 @@ def test_states_of_a_stage_that_is_gone_are_refused(make: Callable[[], Moving]) 
     other.declare([KeptStage("after", "user", 1)])
     with pytest.raises(CannotOpen, match=r"states of the stage 'before'.* are 'after'"):
         other.adopt(0, 1)
+    other.close()
+
+
+def test_a_standby_has_what_others_have_committed(make: Any) -> None:
+    one = make()
+    one.open()
+    one.declare([KeptStage("one", "user", 1)])
+    one.adopt(0, 2)
+    other = make(standby=True)
+    other.open()
+    other.declare([KeptStage("one", "user", 1)])
+    other.adopt(1, 2)
+    rows = [(b"%d" % key, b"7", 1, b"", None) for key in range(1_000)]
+    one.commit(Unit(partitions={0: Unit({"one": rows})}))
+    deadline = time.monotonic() + 30
+    while (other._copy.next(0) or 0) < other._topic.end(0)[1]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert other.size("one") == (0, 0)
+    one.close()
+    other.adopt(0, 2)
+    assert other.size("one")[0] == 1_000
     other.close()

@@ -30,7 +30,7 @@ import json
 import random
 import sys
 
-from penstock import Fixed, Store, adaptive_flat_map, collect, read_kafka, stateful, write_kafka
+from penstock import Fixed, Store, adaptive_flat_map, read_kafka, stateful, write_kafka
 
 OPTIONS = json.loads(sys.argv[1])
 store = Store(
@@ -62,7 +62,10 @@ source = read_kafka(
     OPTIONS["topic"], OPTIONS["topic"], OPTIONS["servers"], handover=20, config=OPTIONS["config"],
     offsets=store,
 )
-pipeline = source.pipe(counts, adaptive_flat_map(work, Fixed(8))).to(collect([]))
+results = write_kafka(
+    OPTIONS["results"], OPTIONS["servers"], key="key", transactional=True
+)
+pipeline = source.pipe(counts, adaptive_flat_map(work, Fixed(8))).to(results)
 """
 
 CLASSIC = {"session.timeout.ms": 3_000, "heartbeat.interval.ms": 500}
@@ -75,6 +78,7 @@ class Members:
     def __init__(self, folder: Path, draw: random.Random, brokers: Brokers) -> None:
         self.brokers = brokers
         self.topic = brokers.topic(PARTITIONS)
+        self.results = brokers.topic()
         self.running: dict[int, subprocess.Popen[bytes]] = {}
         self._draw, self._folder = draw, folder
         self._program = folder / "job.py"
@@ -86,6 +90,7 @@ class Members:
         options = {
             "servers": self.brokers.servers,
             "topic": self.topic,
+            "results": self.results,
             "local": str(self._folder / f"local{number}"),
             "every": self._every,
             "config": self._config,
@@ -141,6 +146,10 @@ class Members:
             n % KEYS for n in range(count)
         ), self
         assert sum(one["fired"] for one in states.values()) == fired, self
+        results = [json.loads(one.value()) for one in self.brokers.read(self.results, 1)]
+        found = Counter((one["key"], one["count"]) for one in results)
+        wanted = [(key, n) for key, one in states.items() for n in range(1, one["n"] + 1)]
+        assert found == Counter(wanted), (found - Counter(wanted), self)
 
     def __repr__(self) -> str:
         errors = [path.read_text()[-1500:] for path in sorted(self._folder.glob("errors*"))]

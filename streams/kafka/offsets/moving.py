@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from penstock.streams.base.errors import PenstockError
+from penstock.streams.delivery.marks import MarksOfRun
 from penstock.streams.kafka.offsets.commits import Committing
 from penstock.streams.kafka.offsets.partition import Partition
 from penstock.streams.kafka.offsets.stored import Records, StoredOffsets, mark_name
@@ -49,6 +50,28 @@ class MovingOffsets(StoredOffsets):
         """Find out by what the brokers know this member now."""
         metadata = await consumer.consumer_group_metadata()
         self.metadata = metadata if is_member(metadata) else None
+
+    @property
+    def marks_of_run(self) -> MarksOfRun:
+        """What keeps the marks in this run."""
+        return self._marks
+
+    def restoring(self) -> list[dict[str, Any]]:
+        """The partitions whose states are being restored: `done` of `total` records, how many
+        `per_second`, and the seconds that are `left`."""
+        return [
+            {
+                "partition": one.partition,
+                "done": one.done,
+                "total": one.total,
+                "per_second": one.done / one.seconds if one.seconds else 0.0,
+                "left": (one.total - one.done) * one.seconds / one.done if one.done else None,
+            }
+            for one in self._marks.restoring()
+        ]
+
+    def standby_lag(self) -> int | None:
+        return self._marks.standby_lag()
 
     # Partitions that come.
 

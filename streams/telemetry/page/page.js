@@ -324,11 +324,20 @@ function timeFacts(numbers) {
   return facts;
 }
 
+// Of a partition whose states come from elsewhere, before its first event.
+function restoringFact({ partition, done, total, per_second: rate, left }) {
+  const speed = rate ? `, ${count(Math.round(rate))}/s` : "";
+  const rest = left === null ? "" : `, ${duration(left)} left`;
+  return `restores partition ${partition}: ${count(done)} of ${count(total)} records${speed}${rest}`;
+}
+
 function factsOf(stage, numbers) {
   const facts = [];
   if (stage.kind === "source") {
     facts.push(`${count(numbers.in)} read`);
     if (numbers.bytes_total) facts.push(`${bytes(Math.max(0, numbers.bytes_total - numbers.bytes_read))} left`);
+    for (const one of numbers.restoring ?? []) facts.push(restoringFact(one));
+    if (numbers.standby_lag) facts.push(`${count(numbers.standby_lag)} records of standby copies behind`);
     if (numbers.unread !== undefined) facts.push(`${count(numbers.unread)} pending`);
     if (numbers.held) facts.push(`${count(numbers.held)} held`);
     if (numbers.buffered) facts.push(`${count(numbers.buffered)} buffered`);

@@ -49,7 +49,7 @@ _PARTS = (
 _ELSEWHERE = frozenset(
     (
         *("stage", "name", "detail", "sent", "limit", "limit_reason", "latency", "emitted"),
-        *("returned_tokens", "by_worker", "watermarks", "waits_for", "grown"),
+        *("returned_tokens", "by_worker", "watermarks", "waits_for", "grown", "restoring"),
         *("hottest", "hottest_waiting", "hottest_keys"),
         *("objective", "share", "of", "of_stage", "required", "good", "bad", "kept", "burning"),
         *("windows", "by", "by_key", "other_keys"),

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, TopicPartition
 
 from penstock.streams.kafka.producer import NoAnswer
 
@@ -346,8 +346,9 @@ class Member:
     async def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         for place in partitions:
             key = _key(place)
-            assert place.offset >= 0 or place.offset == OFFSET_BEGINNING
-            start = self.broker.deleted.get(key, 0)
+            assert place.offset >= 0 or place.offset in (OFFSET_BEGINNING, OFFSET_END)
+            is_end = place.offset == OFFSET_END
+            start = self.broker.end(key) if is_end else self.broker.deleted.get(key, 0)
             self.positions[key] = place.offset if place.offset >= 0 else start
             self._stranded.discard(key)
         self.news.set()
