@@ -475,7 +475,7 @@ class Handle:
         if self._recorder is None:
             if self._beginning is None:
                 raise BuildError(
-                    "a run is recorded from its first event on: call serve() or web_app() "
+                    "a run is recorded from its first event on: call serve() or web_app().add() "
                     "right after start(), before anything is awaited"
                 )
             from penstock.streams.recording.recorder import Recorder
