@@ -1,11 +1,11 @@
-"""`python -m benchmarks.cluster [keyed work kafka]`: the figures, one module each."""
+"""`python -m benchmarks.cluster [keyed work states kafka]`: the figures, one module each."""
 
 from __future__ import annotations
 
 import sys
 from importlib import import_module
 
-NAMES = ("keyed", "work", "kafka")
+NAMES = ("keyed", "work", "states", "kafka")
 
 if __name__ == "__main__":
     chosen = sys.argv[1:] or NAMES

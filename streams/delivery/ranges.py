@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import NamedTuple
 
-__all__ = ["Range", "Text", "finished_in", "text_of_all", "text_of_most"]
+__all__ = ["Range", "Text", "finished_in", "merged", "text_of_all", "text_of_most"]
 
 Range = tuple[int, int]
 """Numbers from the first, up to and without the second."""
@@ -53,6 +54,17 @@ def finished_in(floor: int, text: str) -> list[Range]:
     except ValueError:
         pass
     return []
+
+
+def merged(*several: Iterable[Range]) -> list[Range]:
+    """The ranges that have the numbers of all these, in order."""
+    found: list[Range] = []
+    for begin, end in sorted(chain.from_iterable(several)):
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((begin, end))
+    return found
 
 
 def _joined(ranges: Iterable[Range]) -> Iterator[Range]:

@@ -51,11 +51,13 @@ class Engine(NamedTuple):
     one bad event would stop one worker after the other, also as what `retry` does in the end.
     `unique_by` is the key by which the engine itself drops duplicates. A `distinct_within` by that
     key directly behind the source is then left out: it would drop events that are delivered again.
+    With `moves_states` the states of a store move with the partitions of the source.
     """
 
     source: Stream[Any]
     on_error: OnError
     unique_by: str | int | Callable[[Any], Hashable] | None = None
+    moves_states: bool = False
 
     def overrides(self, source: Stream[Any] | None) -> Overrides:
         """The overrides of a pipeline that begins with `source`."""
@@ -63,6 +65,7 @@ class Engine(NamedTuple):
         overrides.is_on_cluster = True
         overrides.in_place_of_stop = self.on_error
         overrides.unique_by = self.unique_by
+        overrides.moves_states = self.moves_states
         return overrides
 
 
@@ -128,7 +131,8 @@ class Pipeline:
         self.check_files()
         chain = self.flowable.chain()
         if engine is not None:
-            refuse_engine(stream.info for stream in chain)
+            infos = (stream.info for stream in chain)
+            refuse_engine(infos, moves_states=engine.moves_states)
         overrides = Overrides() if engine is None else engine.overrides(chain[0])
         if workers is not None:
             from penstock.streams.workers.parent import in_workers

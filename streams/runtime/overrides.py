@@ -21,6 +21,9 @@ class Overrides:
     is_on_cluster: bool = False
     """Whether an engine reads the events: other processes run the same pipeline."""
 
+    moves_states: bool = False
+    """Whether the states of its stages move with the partitions of the engine's events."""
+
     in_place_of_stop: Any = "stop"
     """The policy of a stage that was built with "stop", see `policy_in`."""
 

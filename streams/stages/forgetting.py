@@ -93,17 +93,33 @@ def _two_stores(one: StageInfo, other: StageInfo) -> str:
     )
 
 
-def refuse_engine(stages: Iterable[StageInfo]) -> None:
+# The stage whose states may move with the partitions of events.
+_MOVABLE = "stateful"
+
+
+def refuse_engine(stages: Iterable[StageInfo], *, moves_states: bool = False) -> None:
     """Raise BuildError if one of the stages would end events that come from servers, or keeps
-    states on this machine."""
+    states on this machine; with `moves_states` they may be in a store from which they move."""
+    stages = list(stages)
+    times = next((stage for stage in stages if stage.name == "event_time"), None)
     for stage in stages:
         # Another source is in place of the first one.
         if stage.delivery.store is not None and not stage.is_source:
-            raise BuildError(
-                f"{stage} has a store that one process uses, and what reads the events from "
-                "servers may give a key to another process each time: run such a pipeline in one "
-                "process, without --on"
-            )
+            if not (moves_states and getattr(stage.delivery.store, "can_move", False)):
+                other = 'a Store("nats://HOST:PORT/STREAM"), whose states move with the keys'
+                advice = "run such a pipeline in one process, without --on"
+                if moves_states:
+                    advice += f", or give it {other}"
+                raise BuildError(
+                    f"{stage} has a store that one process uses, and what reads the events from "
+                    f"servers may give a key to another process each time: {advice}"
+                )
+            if stage.name != _MOVABLE or times is not None:
+                what = "its watermark" if stage.name == _MOVABLE else "what it keeps"
+                raise BuildError(
+                    f"{stage} cannot run on many machines yet, because {what} does not move with "
+                    "the keys: run it in one process, without --on"
+                )
         if absorbing := _absorbing(stage):
             raise BuildError(_early_end(absorbing, "what reads the events from servers"))
 

@@ -160,9 +160,11 @@ class Backend(Protocol):
 
     Whatever reads may be called during a commit, and reads the rows from before or after it."""
 
-    most_rows: int | None
-    """The most rows, deleted keys and marks of a unit, None if there is no limit: the store makes
-    units of whole events that have no more."""
+    @property
+    def most_rows(self) -> int | None:
+        """The most rows, deleted keys and marks of a unit, None if there is no limit: the store
+        makes units of whole events that have no more."""
+        ...
 
     @property
     def database(self) -> tuple[Any, ...] | None:

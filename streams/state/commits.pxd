@@ -3,7 +3,7 @@ from penstock.streams.protocol.event cimport BaseEvent
 from penstock.streams.state.changes cimport Change, Root
 
 cdef class Commits(AckHook):
-    cdef public object _backend, _commit, _most_rows, _name, _orders, _run, _slow, _sources, _timer
+    cdef public object _backend, _commit, _name, _orders, _run, _slow, _sources, _timer
     cdef public object database, latencies, reads
     cdef public double _every
     cdef public Py_ssize_t _left, _most, _numbered, _voided, _written, committed, held

@@ -93,7 +93,6 @@ class Commits(AckHook):
         "_is_torn",
         "_left",
         "_most",
-        "_most_rows",
         "_name",
         "_numbered",
         "_orders",
@@ -118,8 +117,7 @@ class Commits(AckHook):
         self._backend = backend
         self._every = every
         self._name = name
-        # Of one commit; and whether the last one was cut to that.
-        self._most_rows = backend.most_rows
+        # Whether the last one had as many rows as there may be.
         self._is_cut = False
         self._most = MOST if backend.in_thread else _MOST_AT_ONCE
         self.held = 0
@@ -461,8 +459,8 @@ class Commits(AckHook):
                 self._ended += [root for root in ready if not root.missing]
                 continue
             self._is_cut = False
-            if self._most_rows is not None:
-                most = self._most_rows - self._sources.most_marks
+            if (most_rows := self._backend.most_rows) is not None:
+                most = most_rows - self._sources.most_marks
                 ready, left = cut(ready, most, self._name)
                 self._ended += left
                 self._is_cut = bool(left)

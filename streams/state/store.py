@@ -94,6 +94,8 @@ class Store:
         open_ = partial(kafka, where, durable=durable, local=folder)
         self._set(open_, redacted(where), every, cache)
         self._is_stored = True
+        self._where = where
+        self._local: str | None = folder
         # What is wrong with it is reported when the pipeline is built.
         self._open()
 
@@ -124,6 +126,8 @@ class Store:
         self.cache = cache
         self._open = open_
         self._is_stored = False
+        self._where = ""
+        self._local = None
         self._used: tuple[Run, Commits, Backend] | None = None
         self._stages: list[KeptStage] = []
 
@@ -141,6 +145,11 @@ class Store:
         has."""
         return isinstance(self._open() if self._used is None else self._used[2], Moving)
 
+    @property
+    def can_move(self) -> bool:
+        """Whether its states can move with the partitions of a pipeline on many machines."""
+        return _is_nats(self._where)
+
     # What stages and sources call.
 
     def marks_in(self, run: Run) -> Commits:
@@ -153,7 +162,8 @@ class Store:
                 f"{self!r} is used by another run of this program: let one run at a time use it, "
                 "or give each a store of its own"
             )
-        backend = self._open()
+        moves = run.overrides.moves_states and self.can_move
+        backend = moving_at(self._where, self._local) if moves else self._open()
         backend.open()
         commits = Commits(run, backend, self.every, repr(self))
         run.stores.append(commits)
@@ -282,6 +292,13 @@ def backend_at(
     except ImportError as error:
         raise missing_extra(f"A store in PostgreSQL needs psycopg ({error})", "postgres") from error
     return PostgreSQL(path)
+
+
+def moving_at(url: str, local: str | None) -> Moving:
+    """The backend for the URL of a store whose states move with partitions."""
+    from penstock.streams.state.jetstream.moving import MovingJetStream
+
+    return MovingJetStream(url, local)
 
 
 def _is_nats(path: str) -> bool:

@@ -24,13 +24,6 @@ from penstock.streams.testing.backend_laws import LAWS, Law, LawBroken, Make
 KINDS = ["memory", "sqlite", "durable", "postgresql", "rocks", "rocks durable", "jetstream"]
 
 
-@pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """A server that takes large messages."""
-    with Servers(tmp_path_factory.mktemp("nats-large"), settings="max_payload: 8MB") as servers:
-        yield servers
-
-
 @pytest.fixture(params=[*KINDS, "jetstream local"])
 def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     if request.param == "memory":
@@ -41,7 +34,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         url: str = request.getfixturevalue("postgres")
         return lambda: PostgreSQL(url)
     if request.param.startswith("jetstream"):
-        servers: Servers = request.getfixturevalue("large")
+        servers: Servers = request.getfixturevalue("large_server")
         at = f"{servers.urls[0]}/{tmp_path.name}"
         # Each run on a machine of its own, or all on one.
         local = str(tmp_path) if "local" in request.param else None

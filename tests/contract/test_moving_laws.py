@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from penstock.streams.nats.client.server import Servers
 from penstock.streams.state.backend import Moving, Unit
+from penstock.streams.state.jetstream.moving import MovingJetStream
 from penstock.streams.testing import moving_laws as laws
 from penstock.streams.testing.backend_laws import LAWS, Law
 from penstock.streams.testing.fleet import Fleet, FleetMember
@@ -14,9 +17,14 @@ from penstock.streams.testing.limiter_laws import LawBroken
 from penstock.streams.testing.moving_laws import MOVING_LAWS, MovingLaw, whole
 
 
-@pytest.fixture(params=["memory"])
-def make(request: pytest.FixtureRequest) -> Callable[[], Moving]:
-    return Fleet().member
+@pytest.fixture(params=["memory", "jetstream", "jetstream local"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Moving]:
+    if request.param == "memory":
+        return Fleet().member
+    servers: Servers = request.getfixturevalue("large_server")
+    # All of the machines, or processes of one machine.
+    local = str(tmp_path) if "local" in request.param else None
+    return lambda: MovingJetStream(f"{servers.urls[0]}/{tmp_path.name}", local)
 
 
 @pytest.mark.parametrize("law", MOVING_LAWS)

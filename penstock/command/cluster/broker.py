@@ -90,6 +90,8 @@ class Broker(Protocol):
 
     refused: ClassVar[Mapping[str, str]]
     """The options that it does not know, each with the reason."""
+    moves_states: ClassVar[bool]
+    """Whether the states of a store move with the partitions of the events."""
 
     def __init__(self, options: argparse.Namespace) -> None: ...
 

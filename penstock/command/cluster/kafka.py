@@ -91,6 +91,7 @@ class Kafka:
         "batch": "the client packs records by itself (batch.size)",
         "pool": "work pools are on NATS",
     }
+    moves_states: ClassVar[bool] = False
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._layout = layout = layout_of(options)

@@ -56,6 +56,7 @@ class Nats:
     """The `Broker` whose workers share the partitions by leases; or a work pool."""
 
     refused: ClassVar[Mapping[str, str]] = {"kafka_config": "it goes with --on kafka://"}
+    moves_states: ClassVar[bool] = True
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
@@ -285,4 +286,18 @@ def as_text(view: View, rate: float | None = None) -> str:
             worker[name] for name in ("in_flight", "waiting", "finished", "failed")
         ]
         rows.append((worker["name"], *(f"{number:,}" for number in numbers)))
-    return "\n".join([*lines, *aligned(rows), ""])
+    return "\n".join([*lines, *aligned(rows), *_restoring(view), ""])
+
+
+def _restoring(view: View) -> list[str]:
+    """A line for each partition whose states are being restored."""
+    lines: list[str] = []
+    for worker in view.workers.values():
+        for one in worker.get("restoring", ()):
+            rate = one["done"] / max(one["seconds"], 0.001)
+            left = (one["total"] - one["done"]) / rate if rate else 0.0
+            lines.append(
+                f"  {worker['name']} restores the states of partition {one['partition']}: "
+                f"{one['done']:,} of {one['total']:,} keys, {rate:,.0f} keys/s, {left:.0f} s left"
+            )
+    return lines

@@ -45,7 +45,8 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     broker = broker_of(options)
     pipeline = loaded(where, settings)
     # Before anything is made on the servers.
-    refuse_engine(stream.info for stream in pipeline.flowable.chain())
+    infos = (stream.info for stream in pipeline.flowable.chain())
+    refuse_engine(infos, moves_states=broker.moves_states)
     name = broker.prepare(pipeline)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         report, restarts = runner.run(_work(broker, name, pipeline, attempts, settings))

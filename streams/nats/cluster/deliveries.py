@@ -12,16 +12,25 @@ from typing import TYPE_CHECKING, Any
 
 from orjson import JSONDecodeError, loads
 
-from penstock.streams.base.errors import BadLine, PenstockError, WorkerLost
+from penstock.streams.base.errors import (
+    BadLine,
+    BuildError,
+    CannotConnect,
+    PenstockError,
+    WorkerLost,
+)
 from penstock.streams.delivery.leased_source import LeasedSource
+from penstock.streams.delivery.ranges import Range
 from penstock.streams.failures.dead_letters import channel_to
 from penstock.streams.io.body import json_value, value_of
+from penstock.streams.nats.cluster.states import MovingStates
 from penstock.streams.nats.partition.partition import Arrival, Delivery, Partition
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event, new_events
 from penstock.streams.protocol.identity import Identity
 from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import Delivery as EventDelivery
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 
@@ -54,10 +63,14 @@ class Deliveries:
     def __init__(self, stream: str, letters: Sink[DeadLetter]) -> None:
         self.flowable: Flowable[Any] = Flowable(
             self._attach,
-            StageInfo("jetstream", stream, 0, "128 unfinished per partition, or as needed"),
+            StageInfo(
+                *("jetstream", stream, 0, "128 unfinished per partition, or as needed"),
+                delivery=EventDelivery(enlists=True),
+            ),
         )
         # A heap of the partitions with waiting events, by their first event.
         self.ready: list[tuple[float, int, Partition]] = []
+        self.stream = stream
         self.letters = letters
         self.silences = 0
         """How often the worker has said that it waits for servers, or for other workers."""
@@ -124,6 +137,18 @@ class Deliveries:
             heappush(self.ready, _entry(partition))
         if self._stage is not None:
             self._stage.wake_soon()
+
+    async def adopt(self, partition: Partition) -> Sequence[Range] | None:
+        stage = self._stage
+        return None if stage is None else await stage.adopt(partition)
+
+    async def release(self, partition: Partition) -> None:
+        if self._stage is not None:
+            await self._stage.give_up(partition)
+
+    def restoring(self) -> list[dict[str, Any]]:
+        """The partitions whose states are being restored, as `MovingStates` says."""
+        return [] if self._stage is None else self._stage.restoring()
 
     def repeated(self, count: int) -> None:
         if self._stage is not None:
@@ -197,9 +222,34 @@ class _Stage(LeasedSource[tuple[Arrival, Sequence[int]]]):
         # Partitions that have been full, and partitions where a fact could not be noted.
         self._full: set[int] = set()
         self._left_out: set[int] = set()
+        # None if the pipeline has no states.
+        self._states: MovingStates | None = None
 
     def open(self) -> None:
         """The partitions are read already."""
+        if self.run.root.stores:
+            self._states = MovingStates(self.run.root.stores, self, self._deliveries.stream)
+
+    async def adopt(self, partition: Partition) -> Sequence[Range] | None:
+        """Restore the states of a partition; an error that cannot pass ends the run."""
+        if self._states is None:
+            return None
+        try:
+            return await self._states.adopt(partition)
+        except CannotConnect:
+            raise
+        except BuildError as error:
+            self.run.failed(error)
+            raise
+
+    def restoring(self) -> list[dict[str, Any]]:
+        is_open = self._states is not None and self.run.is_open
+        return self._states.restoring() if self._states is not None and is_open else []
+
+    async def give_up(self, partition: Partition) -> None:
+        """Give up the states of a partition; a run that has ended has done so."""
+        if self._states is not None and self.run.is_open:
+            await self._states.release(partition)
 
     def holds(self, token: Delivery, /) -> bool:
         return token[0].partition.begin(token)

@@ -23,11 +23,14 @@ from penstock.streams.nats.partition.batches import LARGEST
 from penstock.streams.nats.partition.floors import Floors
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nats.js import JetStreamContext
     from nats.js.api import ConsumerConfig, StreamInfo
 
     from penstock.streams.nats.client.client import Client
     from penstock.streams.pipelines.pipeline import Pipeline
+    from penstock.streams.protocol.stage_info import StageInfo
 
 __all__ = ["PARTITIONS", "Layout", "identity_token", "layout_of", "token"]
 
@@ -362,11 +365,31 @@ def layout_of(
     if batch is not None and batch > LARGEST:
         raise BuildError(f"batch={batch}: at most {LARGEST:,} events go into one message")
     stages = pipeline.describe()
-    key = next((stage.placement.by for stage in stages if stage.name == "group_by"), None)
+    key = _key_in(stages)
     head = stages[1]
     if head.name == "distinct_within":
         return Layout(name, head.placement.by, key, head.placement.seconds or _WINDOW, **given)
     return Layout(name, None, key, _WINDOW, **given)
+
+
+def _key_in(stages: Sequence[StageInfo]) -> By[Any] | None:
+    """The key by which events are in partitions: that of the first `group_by`, or else of a stage
+    with states. Raises BuildError for states by another one, which would not move with it."""
+    grouped = next((stage for stage in stages if stage.name == "group_by"), None)
+    kept = [one for one in stages if one.delivery.store is not None and not one.is_source]
+    first = grouped or (kept[0] if kept else None)
+    if first is None:
+        return None
+    key: By[Any] = first.placement.by
+    for stage in kept:
+        if stage.placement.by is not None and stage.placement.by != key:
+            raise BuildError(
+                f"{stage} has states by {key_name(stage.placement.by)}, and {first} puts the events"
+                f" into partitions by {key_name(key)}: on many machines the events of a key of both"
+                " have to be in one partition. Give both the same key, or make the second a "
+                "pipeline of its own"
+            )
+    return key
 
 
 def token(key: object) -> str:

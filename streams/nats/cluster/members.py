@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +22,15 @@ __all__ = ["News", "about"]
 
 
 def about(
-    name: str, since: float, partitions: Iterable[int], restarts: int, running: Running | None
+    name: str,
+    since: float,
+    partitions: Iterable[int],
+    restarts: int,
+    running: Running | None,
+    restoring: Sequence[Mapping[str, Any]] = (),
 ) -> bytes:
-    """The status that a worker publishes."""
+    """The status that a worker publishes; `restoring` has the partitions whose states are being
+    restored."""
     statistics: dict[str, Any] = {} if running is None else running.statistics()
     counted = ("finished", "failed", "in_flight", "waiting")
     return dumps(
@@ -34,6 +40,7 @@ def about(
             "partitions": sorted(partitions),
             **{what: statistics.get(what, 0) for what in counted},
             "restarts": restarts,
+            "restoring": list(restoring),
             "at": clock.wall(),
         }
     )

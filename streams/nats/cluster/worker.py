@@ -125,6 +125,7 @@ class Worker:
             self._deliveries.flowable,
             retry(attempts, then=route(letters)),
             unique_by=layout.identity,
+            moves_states=True,
         )
 
     @property
@@ -260,7 +261,10 @@ class Worker:
         renewed = await asyncio.gather(
             roster.announce(
                 self._id,
-                about(self.name, self._since, self.partitions, self.restarts, self.running),
+                about(
+                    *(self.name, self._since, self.partitions, self.restarts, self.running),
+                    self._deliveries.restoring(),
+                ),
             ),
             *(partition.lease.write(self._ttl) for partition in self.partitions.values()),
             return_exceptions=True,

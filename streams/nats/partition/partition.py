@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.streams.base.errors import StreamMissing
 from penstock.streams.delivery.ledger import Ledger
-from penstock.streams.delivery.ranges import Range, finished_in, text_of_most
+from penstock.streams.delivery.ranges import Range, finished_in, merged, text_of_most
 from penstock.streams.delivery.trial import Doubt, Trial
 from penstock.streams.nats.client.answers import stored_at
 from penstock.streams.nats.client.connection import jetstream
@@ -25,6 +25,7 @@ from penstock.streams.nats.client.place import place_of
 from penstock.streams.nats.client.requests import Requests
 from penstock.streams.nats.partition.batches import events_of, identities_of
 from penstock.streams.nats.partition.floors import Above, Mark
+from penstock.streams.nats.partition.mark import mark_of
 from penstock.streams.nats.partition.purge import Purge
 from penstock.streams.nats.partition.seen import Seen
 from penstock.streams.nats.partition.suspects import Suspects
@@ -68,6 +69,14 @@ class Reader(Protocol):
     def arrived(self, arrival: Arrival, places: Sequence[int]) -> None:
         """A message arrived, in its partition's order, or parts of it again; its events at these
         places are to be processed."""
+
+    async def adopt(self, partition: Partition) -> Sequence[Range] | None:
+        """Restore the states of the partition, before its first event begins; returns the positions
+        that are done in them, None if they are there already, or the pipeline has none."""
+        ...
+
+    async def release(self, partition: Partition) -> None:
+        """Give up its states: nothing of it is in the pipeline any more."""
 
     def repeated(self, count: int) -> None:
         """So many events were dropped as duplicates."""
@@ -252,6 +261,10 @@ class Partition:
             self._floor = self._kept.known
             self._begin(self._kept.above)
             self._kept.look_above = self._look_above
+        done = await self._reader.adopt(self)
+        if done is not None:
+            self._begin(self._look_above(), done)
+            self._last = 0
         if self._kept.doubt.lost and self.suspects is None and self._end == inf:
             last = await stored_at(self._client, self.layout.stream, _NO_MESSAGE)
             self._end = self._largest * (last + 1)
@@ -275,13 +288,13 @@ class Partition:
         )
         await self._requests.start()
 
-    def _begin(self, above: Above) -> None:
-        """Have read nothing above the floor, where so much is done."""
+    def _begin(self, above: Above, also: Iterable[Range] = ()) -> None:
+        """Have read nothing above the floor, where so much is done, and these positions."""
         floor, size = self._floor, self._largest
         known, done = list[Range](), size * (floor.sequence + 1)
         if floor.begun:
             known.append((size * floor.after, done := size * floor.after + floor.begun))
-        ranges = finished_in(above.base, above.text)
+        ranges = merged(finished_in(above.base, above.text), also)
         known += [(max(begin, done), end) for begin, end in ranges if end > done]
         self._ledger = Ledger(size * (floor.sequence + 1), known)
         self._risen = None
@@ -570,6 +583,12 @@ class Partition:
         if self._floor != floor and self._kept is not None:
             self._kept.rise(self._floor)
 
+    def mark(self, places: Iterable[tuple[int, int]]) -> bytes:
+        """What is done of it when the events at these places of messages are done as well."""
+        size = self._largest
+        done = (sequence * size + place for sequence, place in places)
+        return mark_of(self._ledger.after(done), self.born)
+
     def returned(self, delivery: Delivery) -> None:
         """An event left the pipeline unfinished: it is delivered again, to the next owner."""
         self._left(1)
@@ -647,6 +666,7 @@ class Partition:
         if self._in_pipe > 0:
             self._empty = asyncio.get_running_loop().create_future()
             await self._empty
+        await self._reader.release(self)
         if self._kept is not None:
             with suppress(Error, TimeoutError):
                 await self._kept.hand_over()

@@ -21,27 +21,28 @@ from tempfile import mkdtemp
 from typing import Any, TypeVar
 
 from penstock.streams.base.errors import CannotOpen
-from penstock.streams.state.backend import KeptStage, Row, Unit
+from penstock.streams.state.backend import KeptStage, Row, Unit, another_run
 from penstock.streams.state.jetstream.background import Background
-from penstock.streams.state.jetstream.copy import Copy
-from penstock.streams.state.jetstream.partition import MOST_ROWS, Partition, in_parts
+from penstock.streams.state.jetstream.copy import At, Copy
+from penstock.streams.state.jetstream.messages import New
+from penstock.streams.state.jetstream.partition import FORMAT, MOST_ROWS, Partition, in_parts, write
 from penstock.streams.state.jetstream.stream import Stream, address_in
 
-__all__ = ["JetStream"]
+__all__ = ["WHOLE", "JetStream", "Streaming"]
 
 T = TypeVar("T")
 
-# The partition of a store that one run writes.
-_WHOLE = "all"
+WHOLE = "all"
+"""The partition of a store that one run writes."""
 
 
-class JetStream:
-    """States in the stream of a URL, with a copy in the folder `local`, or in a temporary one."""
+class Streaming:
+    """A connection to the stream of a URL, whose states have copies in the folder `local`, or in a
+    temporary one."""
 
     in_thread = True
     reads_in_thread = False
     database: tuple[Any, ...] | None = None
-    most_rows: int | None = MOST_ROWS
 
     def __init__(self, url: str, local: str | None = None) -> None:
         servers, name = address_in(url)
@@ -49,24 +50,6 @@ class JetStream:
         self._local = local
         self._temporary = ""
         self._background: Background | None = None
-        self._file: Copy | None = None
-        self._partition: Partition | None = None
-
-    def open(self) -> None:
-        copy = self._opened_copy(self._local)
-        self._call(self._stream.open(makes=True))
-        self._call(self._stream.refuse_another())
-        partition = self._partition = Partition(self._stream, _WHOLE, copy)
-        self._call(partition.claim())
-        self._call(partition.restore())
-
-    def open_to_read(self) -> None:
-        """Read what the stream has, also during a run. Raises CannotOpen if it is not a store."""
-        self._call(self._stream.open(makes=False))
-        # That of a run is in use.
-        partition = self._partition = Partition(self._stream, _WHOLE, self._opened_copy(None))
-        self._call(partition.read_head())
-        self._call(partition.restore())
 
     def close(self) -> None:
         if self._background is not None:
@@ -74,13 +57,70 @@ class JetStream:
                 self._call(self._stream.close())
             self._background.stop()
             self._background = None
-        self._partition = None
-        if self._file is not None:
-            self._file.close()
-            self._file = None
         if self._temporary:
             rmtree(self._temporary, ignore_errors=True)
             self._temporary = ""
+
+    def _refuse_parts(self, unit: Unit) -> None:
+        if unit.parts:
+            raise CannotOpen(
+                f"The store {self._stream.where} is not an SQL database: rows of tables cannot be "
+                "in it."
+            )
+
+    def _copy_in(self, folder: str, name: str) -> Copy:
+        """A copy that is not open."""
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError as error:
+            raise CannotOpen(f"Cannot make the folder {folder} for a copy: {error}.") from error
+        path = os.path.join(folder, f"{self._stream.name}.{name}.state")
+        return Copy(path, self._stream.where)
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._background is None:
+            self._background = Background("penstock store in NATS")
+        return self._background.call(work)
+
+
+class JetStream(Streaming):
+    """States that one run uses at a time."""
+
+    most_rows: int | None = MOST_ROWS
+
+    def __init__(self, url: str, local: str | None = None) -> None:
+        super().__init__(url, local)
+        self._file: Copy | None = None
+        self._partition: Partition | None = None
+
+    def open(self) -> None:
+        copy = self._opened_copy(self._local)
+        self._call(self._stream.open(makes=True))
+        if set(self._call(self._stream.heads())) - {WHOLE}:
+            raise CannotOpen(
+                f"The states in {self._stream.where} move with the partitions of a pipeline on many"
+                " machines: run it there, or give one that runs in one process another store."
+            )
+        self._call(self._stream.refuse_another())
+        partition = self._partition = Partition(self._stream, WHOLE, copy)
+        self._call(partition.claim())
+        self._call(partition.restore())
+
+    def open_to_read(self) -> None:
+        """Read what the stream has, also during a run, or while many runs use it. Raises CannotOpen
+        if it is not a store."""
+        self._call(self._stream.open(makes=False))
+        self._call(self._stream.check_format(FORMAT))
+        # That of a run is in use.
+        partition = self._partition = Partition(self._stream, "*", self._opened_copy(None))
+        self._call(partition.restore())
+
+    def close(self) -> None:
+        self._partition = None
+        super().close()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def stages(self) -> list[KeptStage]:
         return self._copy.stages()
@@ -88,14 +128,14 @@ class JetStream:
     def declare(self, stages: Iterable[KeptStage]) -> None:
         new, partition = list(stages), self._opened
         if messages := partition.stages_as_new(new):
-            at = self._call(partition.write(messages))
+            at = self._store(messages)
             self._copy.declare(new)
             self._copy.has(Unit(), at)
 
     def forget(self, stage: str) -> None:
         partition = self._opened
         self._delete(stage, [row.key for row in self._copy.scan(stage)])
-        at = self._call(partition.write([partition.subjects.forget(stage)]))
+        at = self._store([partition.subjects.forget(stage)])
         self._copy.forget(stage)
         self._copy.has(Unit(), at)
 
@@ -112,11 +152,7 @@ class JetStream:
         return self._copy.marks()
 
     def commit(self, unit: Unit) -> None:
-        if unit.parts:
-            raise CannotOpen(
-                f"The store {self._stream.where} is not an SQL database: rows of tables cannot be "
-                "in it."
-            )
+        self._refuse_parts(unit)
         if unit.rows or unit.gone or unit.marks:
             self._write(unit)
         for stage, until in unit.over.items():
@@ -124,9 +160,13 @@ class JetStream:
             self._delete(stage, self._opened.over(stage, until))
 
     def _write(self, unit: Unit) -> None:
-        partition = self._opened
-        at = self._call(partition.write(partition.messages(unit)))
-        self._copy.has(unit, at)
+        self._copy.has(unit, self._store(self._opened.messages(unit)))
+
+    def _store(self, messages: list[New]) -> At:
+        (at,) = self._call(write(self._stream, [(self._opened, messages)]))
+        if isinstance(at, Partition):
+            raise another_run(self._stream.where)
+        return at
 
     def _delete(self, stage: str, keys: list[bytes]) -> None:
         for part in in_parts(keys):
@@ -157,16 +197,6 @@ class JetStream:
     def _opened_copy(self, folder: str | None) -> Copy:
         if folder is None:
             folder = self._temporary = mkdtemp(prefix="penstock-")
-        try:
-            os.makedirs(folder, exist_ok=True)
-        except OSError as error:
-            raise CannotOpen(f"Cannot make the folder {folder} for a copy: {error}.") from error
-        path = os.path.join(folder, f"{self._stream.name}.{_WHOLE}.state")
-        copy = self._file = Copy(path, self._stream.where)
+        copy = self._file = self._copy_in(folder, WHOLE)
         copy.open()
         return copy
-
-    def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._background is None:
-            self._background = Background("penstock store in NATS")
-        return self._background.call(work)

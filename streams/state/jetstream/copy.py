@@ -10,7 +10,7 @@ from orjson import dumps, loads
 
 from penstock.streams.base.errors import CannotOpen
 from penstock.streams.state.backend import KeptStage, Row, Unit
-from penstock.streams.state.jetstream.messages import Subjects, mark_in, row_in, stage_in
+from penstock.streams.state.jetstream.messages import Subjects, kind_of, mark_in, row_in, stage_in
 from penstock.streams.state.jetstream.reading import Stored
 from penstock.streams.state.sqlite import SQLite
 
@@ -80,7 +80,7 @@ class Copy(SQLite):
         for message in messages:
             if (stage := stage_in(message.body)) is not None:
                 stages.append(stage)
-                self._by_token[subjects.token_of_stage(message.subject)] = stage.name
+                self._by_token[subjects.stage_of(message.subject)] = stage.name
         for stage in self.stages():
             if stage.name not in self._by_token.values():
                 self.forget(stage.name)
@@ -91,8 +91,9 @@ class Copy(SQLite):
         rows: dict[str, dict[bytes, Row | None]] = {}
         marks: dict[str, bytes] = {}
         for message in messages:
-            if subjects.is_row(message.subject):
-                stage = self._by_token.get(subjects.token_of_stage(message.subject))
+            kind = kind_of(message.subject)
+            if kind == "state":
+                stage = self._by_token.get(subjects.stage_of(message.subject))
                 if stage is None:
                     # It is forgotten.
                     continue
@@ -102,7 +103,7 @@ class Copy(SQLite):
                     of_stage[row.key] = row
                 else:
                     of_stage[row] = None
-            elif subjects.is_mark(message.subject):
+            elif kind == "mark":
                 partition, mark = mark_in(message.body)
                 marks[partition] = mark
         unit = Unit(marks=marks)

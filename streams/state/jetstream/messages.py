@@ -27,6 +27,7 @@ __all__ = [
     "New",
     "Subjects",
     "head_in",
+    "kind_of",
     "mark_in",
     "row_in",
     "stage_in",
@@ -55,12 +56,14 @@ class New(NamedTuple):
 class Head(NamedTuple):
     """What `STREAM.head.P` says: the format, the id of the run that writes the partition, and the
     number of its commits. `before` has the ids of the runs before it, the last one first, each with
-    the sequence of its last commit."""
+    the sequence of its last commit. `partitions` is how many there are, 0 if the states do
+    not move."""
 
     format: int
     run: str
     commits: int
     before: list[list[Any]]
+    partitions: int = 0
 
     @property
     def body(self) -> bytes:
@@ -69,7 +72,7 @@ class Head(NamedTuple):
     def followed(self, run: str, sequence: int) -> Head:
         """The head of the next run, after this one was the message with this sequence."""
         before = [[self.run, sequence], *self.before]
-        return Head(self.format, run, 0, before[:_RUNS])
+        return Head(self.format, run, 0, before[:_RUNS], self.partitions)
 
     def has(self, run: str, sequence: int) -> bool:
         """Whether the message with this sequence is certain to be one of that run's commits."""
@@ -81,17 +84,18 @@ class Head(NamedTuple):
 def head_in(body: bytes) -> Head:
     """The head in a message's body."""
     fields: dict[str, Any] = loads(body)
-    return Head(fields["format"], fields["run"], fields["commits"], fields["before"])
+    return Head(**fields)
 
 
 class Subjects:
-    """The subjects of one stream and one of its partitions, and the messages for them."""
+    """The subjects of one stream and one of its partitions, and the messages for them; with `*`
+    those of all its partitions, to be read."""
 
     def __init__(self, stream: str, partition: str) -> None:
         self.head = f"{stream}.head.{partition}"
         self.stages = f"{stream}.stage.*"
-        self.rows = f"{stream}.state.{partition}.*.*"
-        self.of_partition = [self.rows, f"{stream}.mark.{partition}.*", self.head]
+        rows = f"{stream}.state.{partition}.*.*"
+        self.of_partition = [rows, f"{stream}.mark.{partition}.*", self.head]
         self._stage = f"{stream}.stage."
         self._state = f"{stream}.state.{partition}."
         self._mark = f"{stream}.mark.{partition}."
@@ -120,22 +124,21 @@ class Subjects:
     def mark(self, partition: str, mark: bytes) -> New:
         return New(self._mark + _named(partition), b"%b\n%b" % (dumps(partition), mark), _PLAIN)
 
-    def is_row(self, subject: str) -> bool:
-        return subject.startswith(self._state)
-
-    def is_mark(self, subject: str) -> bool:
-        return subject.startswith(self._mark)
-
-    def token_of_stage(self, subject: str) -> str:
+    def stage_of(self, subject: str) -> str:
         """The token of the stage in the subject of one of its states, or in its own."""
-        cut = len(self._state) if self.is_row(subject) else len(self._stage)
-        return subject[cut:].partition(".")[0]
+        words = subject.split(".")
+        return words[3] if words[1] == "state" else words[2]
 
     def _of(self, stage: str) -> str:
         found = self._beginnings.get(stage)
         if found is None:
             found = self._beginnings[stage] = f"{self._state}{_named(stage)}."
         return found
+
+
+def kind_of(subject: str) -> str:
+    """What a message with this subject is: "stage", "state", "mark" or "head"."""
+    return subject.split(".")[1]
 
 
 def _named(name: str) -> str:

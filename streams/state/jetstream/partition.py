@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from itertools import islice
 from math import inf
 
 from penstock.streams.base.errors import CannotOpen
-from penstock.streams.state.backend import MOST_OVER, KeptStage, Unit, other_format
+from penstock.streams.state.backend import (
+    MOST_OVER,
+    KeptStage,
+    Unit,
+    another_count,
+    another_run,
+    other_format,
+)
 from penstock.streams.state.jetstream.batch import MOST
 from penstock.streams.state.jetstream.copy import At, Copy
 from penstock.streams.state.jetstream.messages import FORGOTTEN, Head, New, Subjects
 from penstock.streams.state.jetstream.reading import stored
-from penstock.streams.state.jetstream.stream import Stream
+from penstock.streams.state.jetstream.stream import NewHead, Stream
 
-__all__ = ["FORMAT", "MOST_ROWS", "Partition"]
+__all__ = ["FORMAT", "MOST_ROWS", "Partition", "in_parts", "write"]
 
 FORMAT = 1
 
@@ -31,44 +38,47 @@ Progress = Callable[[int, int], None]
 
 
 class Partition:
-    """The states of a `partition`, for one run that writes them, or to be read.
+    """The states of a `partition`, for one run that writes them, or to be read; it is one of
+    `count`, 0 if it is the only one.
 
     The commits are numbered: each expects the one before it to be the last, so a run that another
     one has followed writes nothing more.
     """
 
-    def __init__(self, stream: Stream, partition: str, copy: Copy) -> None:
+    def __init__(self, stream: Stream, partition: str, copy: Copy, count: int = 0) -> None:
         self.subjects = Subjects(stream.name, partition)
         self.copy = copy
         self._stream = stream
-        self._head = Head(FORMAT, "", 0, [])
+        self._head = Head(FORMAT, "", 0, [], count)
         self._last = 0
         self._stored = 0.0
 
     async def claim(self) -> None:
-        """Let this run be the one that writes, from now on. Raises CannotOpen."""
+        """Let this run be the one that writes, from now on. Raises CannotOpen, also if there was
+        another number of partitions."""
         run = os.urandom(8).hex()
         found = await self._stream.head(self.subjects.head)
         while True:
-            new, last = Head(FORMAT, run, 0, []), 0
+            new, last = self._head._replace(run=run), 0
             if found is not None:
                 head, last, _ = found
-                self._check_format(head)
+                self._check(head)
                 new = head.followed(run, last)
-            written = await self._stream.commit([], self.subjects.head, new, last)
+            (written,) = await self._stream.commit([], [NewHead(self.subjects.head, new, last)])
             if isinstance(written, int):
                 break
             found = written
-        self._head = new
-        self._last = written
+        self.has_written(new, written)
         found = await self._stream.head(self.subjects.head)
         if found is None or found[1] != written:
-            raise self._stream.lost(run, found)
+            raise another_run(self._stream.where)
         self._stored = found[2]
 
-    def _check_format(self, head: Head) -> None:
+    def _check(self, head: Head) -> None:
         if head.format != FORMAT:
             raise other_format(self._stream.where, head.format, FORMAT)
+        if head.partitions != self._head.partitions:
+            raise another_count(self._stream.where, head.partitions, self._head.partitions)
 
     async def restore(self, progress: Progress = lambda read, left: None) -> None:
         """Read into the copy what the stream has and the copy has not."""
@@ -98,16 +108,6 @@ class Partition:
             self.copy.empty()
         return 1
 
-    async def read_head(self) -> None:
-        """Find out how far the partition is, to read it beside the run that writes it."""
-        found = await self._stream.head(self.subjects.head)
-        if found is None:
-            raise CannotOpen(
-                f"{self._stream.where} is not a store yet: no run has begun to use it."
-            )
-        self._check_format(found[0])
-        self._head, self._last, self._stored = found
-
     def messages(self, unit: Unit) -> list[New]:
         """The messages of a unit. Raises CannotOpen if they are more than one commit can have."""
         subjects = self.subjects
@@ -121,16 +121,20 @@ class Partition:
         found += [subjects.mark(*mark) for mark in unit.marks.items()]
         return found
 
-    async def write(self, messages: list[New]) -> At:
-        """Store messages as one commit; returns how far a copy with it is. Raises CannotOpen if
-        another run writes now, and what `Stream.commit` raises."""
+    @property
+    def run(self) -> str:
+        """The id of the run that writes it."""
+        return self._head.run
+
+    def next_head(self) -> NewHead:
+        """The head of the next commit."""
         head = self._head
-        new = head._replace(commits=head.commits + 1)
-        written = await self._stream.commit(messages, self.subjects.head, new, self._last)
-        if not isinstance(written, int):
-            raise self._stream.lost(head.run, written)
-        self._head, self._last = new, written
-        return self._at(written, self._stored)
+        return NewHead(self.subjects.head, head._replace(commits=head.commits + 1), self._last)
+
+    def has_written(self, head: Head, sequence: int) -> At:
+        """Note that this head is stored; returns how far a copy with its commit is."""
+        self._head, self._last = head, sequence
+        return self._at(sequence, self._stored)
 
     def over(self, stage: str, until: float) -> list[bytes]:
         """The oldest keys of a stage that are over, as far as one commit deletes them."""
@@ -140,6 +144,28 @@ class Partition:
         """The messages of stages that the copy has not, or not like that."""
         known = self.copy.stages()
         return [self.subjects.stage(one) for one in stages if one not in known]
+
+
+async def write(
+    stream: Stream, parts: Sequence[tuple[Partition, list[New]]]
+) -> list[At] | list[Partition]:
+    """Store messages of partitions as one fact; returns how far their copies are with it, or which
+    of them other runs have followed: then nothing is stored. Raises CannotOpen if the stream has
+    lost what it had, and what `Stream.commit` raises."""
+    heads = [partition.next_head() for partition, _ in parts]
+    written = await stream.commit([one for _, messages in parts for one in messages], heads)
+    ats: list[At] = []
+    moved: list[Partition] = []
+    for (partition, _), new, found in zip(parts, heads, written, strict=True):
+        if isinstance(found, int):
+            ats.append(partition.has_written(new.head, found))
+        elif found is not None and found[0].run != partition.run:
+            moved.append(partition)
+    if len(ats) == len(parts):
+        return ats
+    if not moved:
+        raise stream.lost()
+    return moved
 
 
 def in_parts(keys: list[bytes]) -> list[list[bytes]]:

@@ -9,7 +9,9 @@ from base64 import b64decode
 from collections.abc import Sequence
 from datetime import datetime
 from socket import gethostname
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from orjson import loads
 
 from penstock.streams.base.errors import (
     BuildError,
@@ -20,9 +22,10 @@ from penstock.streams.base.errors import (
     StreamMissing,
 )
 from penstock.streams.nats.client.addresses import addresses_of, shown
+from penstock.streams.nats.client.answers import answered
 from penstock.streams.nats.client.connection import connect, is_refused, refusal
 from penstock.streams.nats.client.refusals import refusal_of
-from penstock.streams.state.backend import another_run
+from penstock.streams.state.backend import other_format
 from penstock.streams.state.jetstream.batch import EXPECTED, batch
 from penstock.streams.state.jetstream.messages import Head, New, head_in
 from penstock.streams.state.jetstream.reading import api
@@ -32,13 +35,16 @@ if TYPE_CHECKING:
 
     from penstock.streams.nats.client.client import Client
 
-__all__ = ["FoundHead", "Stream", "address_in"]
+__all__ = ["FoundHead", "NewHead", "Stream", "address_in"]
 
 _OLDEST = (2, 12)
 
 # Seconds for which a commit is tried, and between two attempts.
 _PATIENCE = 60.0
 _SOON, _LATEST = 0.05, 1.0
+
+# Seconds in which servers answer.
+_ANSWER = 5.0
 
 # Seconds in which another run that uses the store answers.
 _OTHER = 1.0
@@ -47,6 +53,16 @@ _OTHER = 1.0
 # messages, or too many are open.
 _WRONG_SEQUENCE = (10071, 10164)
 _AGAIN = (10176, 10210, 10211)
+
+
+class NewHead(NamedTuple):
+    """A head to be stored under a subject, whose last one has the sequence `last`, 0 if there is
+    none."""
+
+    subject: str
+    head: Head
+    last: int
+
 
 FoundHead = tuple[Head, int, float]
 """A head, the sequence of its message, and when that was stored."""
@@ -177,8 +193,9 @@ class Stream:
 
     async def close(self) -> None:
         """End the connection."""
-        if self._client is not None:
-            await self._client.close()
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
 
     async def head(self, subject: str) -> FoundHead | None:
         """The head that a subject has, as the leader of the stream says; None if there is none."""
@@ -192,20 +209,56 @@ class Stream:
         stored = datetime.fromisoformat(found["time"]).timestamp()
         return head_in(b64decode(found["data"])), found["seq"], stored
 
-    async def commit(
-        self, messages: list[New], subject: str, new: Head, last: int
-    ) -> int | FoundHead | None:
-        """Store messages with a new head in one batch; returns its sequence. `last` is that of the
-        head before it, 0 if there is none: if the subject has another one by now, nothing is
-        stored, and that one is returned.
+    async def heads(self) -> list[str]:
+        """The partitions that have a head."""
+        of_all = f"{self.name}.head.*"
+        info = await api(self.client, f"STREAM.INFO.{self.name}", {"subjects_filter": of_all})
+        subjects: dict[str, int] = info["state"].get("subjects") or {}
+        return [subject.rpartition(".")[2] for subject in subjects]
 
-        Repeats what servers may not have, for a minute: what was stored is recognised by its head.
+    async def check_format(self, known: int) -> None:
+        """Raise CannotOpen if there is nothing, or of another format."""
+        for partition in await self.heads():
+            found = await self.head(f"{self.name}.head.{partition}")
+            if found is not None and found[0].format != known:
+                raise other_format(self.where, found[0].format, known)
+            return
+        raise CannotOpen(f"{self.where} is not a store yet: no run has begun to use it.")
+
+    async def publish(self, messages: Sequence[New]) -> None:
+        """Store messages that may be stored twice. Raises CannotConnect."""
+        from nats.errors import Error
+
+        for subject, body, fields, _ in messages:
+
+            async def ask(subject: str = subject, body: bytes = body, fields: Any = fields) -> Msg:
+                try:
+                    reply: Msg = await self.client.request(
+                        subject, body, timeout=_ANSWER, headers=dict(fields)
+                    )
+                except Error as error:
+                    raise TimeoutError(str(error)) from error
+                return reply
+
+            answer: dict[str, Any] = loads((await answered(ask)).data)
+            if "error" in answer:
+                why = answer["error"].get("description")
+                raise CannotOpen(f"The store {self.where} refuses a message: {why}.")
+
+    async def commit(
+        self, messages: list[New], heads: Sequence[NewHead]
+    ) -> list[int] | list[FoundHead | None]:
+        """Store messages with new heads in one batch; returns the sequences of the heads. If one of
+        them is not as it was by now, nothing is stored, and what is there is returned.
+
+        Repeats what servers may not have, for a minute: what was stored is recognised by its heads.
         Raises DatabaseUnavailable after that, CannotConnect if the servers do not accept the
         credentials any more, CannotOpen for what they refuse, and PayloadTooLarge.
         """
         from nats.errors import Error
 
-        whole = [*messages, New(subject, new.body, {EXPECTED: str(last)})]
+        whole = [*messages]
+        whole += [New(one.subject, one.head.body, {EXPECTED: str(one.last)}) for one in heads]
         loop = asyncio.get_running_loop()
         until, pause = loop.time() + _PATIENCE, _SOON
         while True:
@@ -218,16 +271,23 @@ class Stream:
                     why = f"{type(error).__name__} {error}".strip()
                 else:
                     if "error" not in answer:
-                        return int(answer["seq"])
+                        # The messages of a batch have numbers in a row.
+                        last = int(answer["seq"])
+                        return [last - behind for behind in reversed(range(len(heads)))]
                     refused = answer["error"]
                     why = str(refused.get("description"))
                     code = refused.get("err_code")
                     if code in _WRONG_SEQUENCE:
-                        found = await self.head(subject)
-                        if found is not None and found[0][:3] == new[:3]:
+                        found = [await self.head(one.subject) for one in heads]
+                        stored = [
+                            there[1]
+                            for one, there in zip(heads, found, strict=True)
+                            if there is not None and there[0][:3] == one.head[:3]
+                        ]
+                        if len(stored) == len(heads):
                             # It was stored: only the answer was lost.
-                            return found[1]
-                        if (0 if found is None else found[1]) != last:
+                            return stored
+                        if any(map(_is_another, heads, found)):
                             return found
                         # One that was sent before is under way.
                     elif code not in _AGAIN and refusal_of(refused) == "final":
@@ -243,12 +303,15 @@ class Stream:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LATEST)
 
-    def lost(self, run: str, found: int | FoundHead | None) -> CannotOpen:
-        """The error of a run whose head is not the last one any more, but this one."""
-        if isinstance(found, tuple) and found[0].run != run:
-            return another_run(self.where)
+    def lost(self) -> CannotOpen:
+        """The error of a run whose heads are not there, and no others of other runs."""
         return CannotOpen(
             f"The stream of the store {self.where} has lost what it had, as after a power failure, "
             "or because it was deleted or purged: start the pipeline again, which goes on from "
             "what is there."
         )
+
+
+def _is_another(new: NewHead, found: FoundHead | None) -> bool:
+    """Whether a head is not the one that the new one expects."""
+    return (0 if found is None else found[1]) != new.last

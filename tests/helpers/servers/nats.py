@@ -8,13 +8,21 @@ import pytest
 
 from penstock.streams.nats.client.server import Servers
 
-__all__ = ["cluster", "server", "three_servers"]
+__all__ = ["cluster", "large_server", "server", "three_servers"]
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     """One server."""
     with Servers(tmp_path_factory.mktemp("nats")) as servers:
+        yield servers
+
+
+@pytest.fixture(scope="module")
+def large_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """One server that takes large messages."""
+    folder = tmp_path_factory.mktemp("nats-large")
+    with Servers(folder, settings="max_payload: 8MB") as servers:
         yield servers
 
 

@@ -26,7 +26,7 @@ from penstock.streams.base.errors import (
 from penstock.streams.nats.client.connection import connect
 from penstock.streams.nats.client.server import Servers
 from penstock.streams.state.backend import KeptStage, Row, Unit
-from penstock.streams.state.jetstream import partition, stream
+from penstock.streams.state.jetstream import partition, reading, stream
 from penstock.streams.state.jetstream.backend import JetStream
 from penstock.streams.state.jetstream.messages import Head
 from penstock.streams.state.sqlite import SQLite
@@ -183,11 +183,13 @@ def test_a_state_that_is_too_large_is_named_with_its_key_and_nothing_is_written(
 def test_an_event_that_changes_more_keys_than_one_fact_has_is_named(url: str) -> None:
     store = Store(url)
 
-    def step(state: Any, event: int) -> tuple[int, list[int]]:
+    def step(state: Any, event: Any) -> tuple[Any, list[Any]]:
         return event, []
 
+    events: list[list[Any]] = [["many", *range(1_200)]]
+
     pipeline = (
-        from_iterable([["many", *range(1_200)]])
+        from_iterable(events)
         .flat_map(lambda event: event)
         .pipe(stateful(step, by=lambda key: key, store=store))
         .to(collect([]))
@@ -314,7 +316,7 @@ def test_a_server_that_stays_away_is_named_and_what_to_do(
 
 def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     reads: list[int] = []
-    all_of = partition.stored
+    all_of = reading.stored
 
     async def counted(client: Any, name: str, subjects: Any, first: int) -> Any:
         read = 0

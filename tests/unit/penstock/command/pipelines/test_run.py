@@ -381,6 +381,35 @@ def test_states_of_one_process_are_refused_before_servers_are_looked_for(
     assert "without --on" in result.err
 
 
+@pytest.mark.parametrize(
+    ("stages", "said"),
+    [
+        (
+            "event_time('at'), window(tumbling(60), agg.count(), by='user', store=store)",
+            "cannot run on many machines yet",
+        ),
+        (
+            "group_by('n'), spread(), stateful(count, 'user', start=0, store=store)",
+            "Give both the same key",
+        ),
+    ],
+)
+def test_states_that_cannot_move_with_the_partitions_of_nats_are_refused_by_name(
+    penstock: Penstock, tmp_path: Path, stages: str, said: str
+) -> None:
+    file = tmp_path / "states.py"
+    file.write_text(
+        "from penstock import Store, agg, collect, event_time, group_by, read_jsonl, spread\n"
+        "from penstock import stateful, tumbling, window\n"
+        "store = Store('nats://127.0.0.1:1/counts')\n"
+        "count = lambda n, e: (n + 1, [e])\n"
+        f"pipeline = read_jsonl('a.jsonl').pipe({stages}).to(collect([]))\n"
+    )
+    result = penstock("run", file, "--on", "nats://127.0.0.1:1")
+    assert result.status == 2
+    assert said in result.err
+
+
 def test_workers_and_servers_that_are_there_are_two_ways(
     penstock: Penstock, pipeline_file: Path
 ) -> None:

@@ -1,0 +1,268 @@
+"""A backend in a JetStream stream whose states move with partitions from run to run.
+
+    adopt(3) ──> head of 3 ──> restore ──> copy of 3 ──> reads
+    commit ──> one batch: states, marks, and a head for each partition ──> stream, then copies
+
+Each partition has a head of its own, which who adopts it writes. A batch expects the last head of
+each of its partitions, so it is refused as a whole if another run has adopted one of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
+from itertools import islice
+from tempfile import mkdtemp
+from threading import Lock
+from time import monotonic
+from typing import Any
+
+from penstock.streams.base.errors import CannotOpen
+from penstock.streams.state.backend import (
+    KeptStage,
+    Moved,
+    MovingRow,
+    Restoring,
+    Row,
+    Unit,
+)
+from penstock.streams.state.jetstream.backend import WHOLE, Streaming
+from penstock.streams.state.jetstream.batch import MOST
+from penstock.streams.state.jetstream.copy import Copy
+from penstock.streams.state.jetstream.messages import New, Subjects, stage_in
+from penstock.streams.state.jetstream.partition import Partition, in_parts, write
+from penstock.streams.state.jetstream.reading import stored
+
+__all__ = ["MovingJetStream"]
+
+
+class _Adopting:
+    """A partition that is being restored."""
+
+    def __init__(self) -> None:
+        self.is_released = False
+        self.began = monotonic()
+        self.done = self.left = 0
+
+
+class MovingJetStream(Streaming):
+    """States of the partitions that were adopted, each with a copy in the folder `local`, or in a
+    temporary one."""
+
+    def __init__(self, url: str, local: str | None = None) -> None:
+        super().__init__(url, local)
+        self._stages: list[KeptStage] = []
+        # Partitions come at the same time.
+        self._one = Lock()
+        self._is_connected = False
+        # Replaced, never changed: others read them meanwhile.
+        self._partitions: dict[int, Partition] = {}
+        self._adopting: dict[int, _Adopting] = {}
+
+    @property
+    def most_rows(self) -> int:
+        # Each partition has a head and a mark.
+        return MOST - 2 * max(1, len(self._partitions))
+
+    def open(self) -> None:
+        """Nothing is asked of the servers before a partition comes: they may be away."""
+
+    def _connect(self) -> None:
+        """Connect, and compare the stages with those that are stored. Raises CannotConnect, and
+        other BuildErrors for what does not pass."""
+        with self._one:
+            if self._is_connected:
+                return
+            self._call(self._stream.close())
+            self._call(self._stream.open(makes=True))
+            if WHOLE in self._call(self._stream.heads()):
+                raise CannotOpen(
+                    f"The states in {self._stream.where} are those of a pipeline in one process, "
+                    "and do not move with partitions: give the pipeline on many machines another "
+                    "store."
+                )
+            stored_ = {one.name: one for one in self._call(self._read_stages())}
+            for stage in self._stages:
+                self._check(stage, stored_.get(stage.name, stage))
+            self._is_connected = True
+            new = [one for one in self._stages if stored_.get(one.name) != one]
+            self._stages = list({**stored_, **{one.name: one for one in self._stages}}.values())
+            self._store_stages(new)
+
+    def _check(self, stage: KeptStage, before: KeptStage) -> None:
+        if before.by != stage.by or before.version > stage.version:
+            raise CannotOpen(
+                f"The store {self._stream.where} has states of the stage {stage.name!r} by "
+                f"{before.by}, version {before.version}, and now it keeps them by {stage.by}, "
+                f"version {stage.version}: run the program that wrote them, or give the stage "
+                "another name="
+            )
+
+    async def _read_stages(self) -> list[KeptStage]:
+        subjects = [f"{self._stream.name}.stage.*"]
+        messages = stored(self._stream.client, self._stream.name, subjects, 1)
+        found = [stage_in(one.body) async for some in messages for one in some]
+        return [stage for stage in found if stage is not None]
+
+    def _store_stages(self, new: list[KeptStage]) -> None:
+        subjects = Subjects(self._stream.name, WHOLE)
+        self._call(self._stream.publish([subjects.stage(one) for one in new]))
+
+    def close(self) -> None:
+        for number in list(self._partitions):
+            self.release(number)
+        super().close()
+        self._is_connected = False
+        self._stages = []
+
+    def stages(self) -> list[KeptStage]:
+        return list(self._stages)
+
+    def declare(self, stages: Iterable[KeptStage]) -> None:
+        new = [stage for stage in stages if stage not in self._stages]
+        self._stages = list({one.name: one for one in (*self._stages, *new)}.values())
+        if self._is_connected:
+            self._store_stages(new)
+        for partition in self._partitions.values():
+            partition.copy.declare(self._stages)
+
+    def forget(self, stage: str) -> None:
+        for number, partition in self._partitions.items():
+            for part in in_parts([row.key for row in partition.copy.scan(stage)]):
+                self.commit(Unit(partitions={number: Unit(gone={stage: part})}))
+        subjects = Subjects(self._stream.name, WHOLE)
+        self._call(self._stream.publish([subjects.forget(stage)]))
+        self._stages = [one for one in self._stages if one.name != stage]
+        for partition in self._partitions.values():
+            partition.copy.forget(stage)
+
+    # Partitions.
+
+    def adopt(self, partition: int, count: int) -> None:
+        adopting = self._adopting[partition] = _Adopting()
+        copy: Copy | None = None
+
+        def progress(done: int, left: int) -> None:
+            adopting.done, adopting.left = done, left
+            if adopting.is_released:
+                raise Moved([partition])
+
+        try:
+            self._connect()
+            copy = self._opened_copy(str(partition))
+            adopted = Partition(self._stream, str(partition), copy, count)
+            self._call(adopted.claim())
+            self._call(adopted.restore(progress))
+            progress(adopting.done, 0)
+            copy.declare([one for one in self._stages if one not in copy.stages()])
+            self._partitions = {**self._partitions, partition: adopted}
+        except BaseException:
+            if copy is not None:
+                copy.close()
+            raise
+        finally:
+            if self._adopting.get(partition) is adopting:
+                del self._adopting[partition]
+
+    def _opened_copy(self, name: str) -> Copy:
+        folder = self._local
+        if folder is not None:
+            copy = self._copy_in(folder, name)
+            try:
+                copy.open()
+            except CannotOpen:
+                # A process of this machine that had the partition before is frozen, or ends.
+                copy.close()
+            else:
+                return copy
+        if not self._temporary:
+            self._temporary = mkdtemp(prefix="penstock-")
+        copy = self._copy_in(self._temporary, f"{name}-{os.urandom(4).hex()}")
+        copy.open()
+        return copy
+
+    def release(self, partition: int) -> None:
+        if (adopting := self._adopting.get(partition)) is not None:
+            adopting.is_released = True
+        if (released := self._partitions.get(partition)) is not None:
+            self._partitions = {
+                number: one for number, one in self._partitions.items() if number != partition
+            }
+            released.copy.close()
+
+    def marks_of(self, partition: int) -> list[tuple[str, bytes]]:
+        return self._partitions[partition].copy.marks()
+
+    def restoring(self) -> list[Restoring]:
+        now = monotonic()
+        return [
+            Restoring(number, one.done, one.done + one.left, now - one.began)
+            for number, one in sorted(self._adopting.items())
+        ]
+
+    def standby_lag(self) -> int | None:
+        return None
+
+    # Reading.
+
+    def read(self, stage: str, keys: Sequence[bytes]) -> list[Row]:
+        return [
+            MovingRow.of(row, number)
+            for number, one in self._partitions.items()
+            for row in one.copy.read(stage, keys)
+        ]
+
+    def due(self, stage: str, after: float, until: float, most: int) -> list[tuple[float, bytes]]:
+        found = (one.copy.due(stage, after, until, most) for one in self._partitions.values())
+        return list(islice(merge(*found), most))
+
+    def mark(self, partition: str) -> bytes | None:
+        found = (one.copy.mark(partition) for one in self._partitions.values())
+        return next((mark for mark in found if mark is not None), None)
+
+    def marks(self) -> list[tuple[str, bytes]]:
+        return sorted(mark for one in self._partitions.values() for mark in one.copy.marks())
+
+    def scan(self, stage: str) -> Iterator[Row]:
+        for number, one in self._partitions.items():
+            for row in one.copy.scan(stage):
+                yield MovingRow.of(row, number)
+
+    def size(self, stage: str) -> tuple[int, int]:
+        sizes = [one.copy.size(stage) for one in self._partitions.values()]
+        return sum(keys for keys, _ in sizes), sum(size for _, size in sizes)
+
+    def backup(self, path: str) -> None:
+        """Raises CannotOpen: no run has all of it."""
+        raise CannotOpen(f"Cannot copy the store {self._stream.where}: no run has all of it.")
+
+    # Writing.
+
+    def commit(self, unit: Unit) -> None:
+        self._refuse_parts(unit)
+        if unit.partitions:
+            self._write(unit.partitions)
+        for stage, until in unit.over.items():
+            for number, partition in self._partitions.items():
+                # Whatever is not deleted now is over at the next commit too.
+                for part in in_parts(partition.over(stage, until)):
+                    self._write({number: Unit(gone={stage: part})})
+
+    def _write(self, units: dict[int, Unit]) -> None:
+        moved = [number for number in units if number not in self._partitions]
+        if moved:
+            raise Moved(moved)
+        parts: list[tuple[Partition, list[New]]] = []
+        for number, unit in units.items():
+            partition = self._partitions[number]
+            parts.append((partition, partition.messages(unit)))
+        written: list[Any] = [*self._call(write(self._stream, parts))]
+        others = [one for one in written if isinstance(one, Partition)]
+        if others:
+            moved = [number for number, one in self._partitions.items() if one in others]
+            for number in moved:
+                self.release(number)
+            raise Moved(moved)
+        for (partition, _), unit, at in zip(parts, units.values(), written, strict=True):
+            partition.copy.has(unit, at)

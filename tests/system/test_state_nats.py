@@ -1,0 +1,210 @@
+"""States of a pipeline on many machines: workers are killed, frozen and cut off, servers restarted.
+
+Whatever happens, the count of each key is the number of its events, exactly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import signal
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from penstock.streams.nats.client.server import Servers
+from penstock.streams.state.codec import key_in
+from penstock.streams.state.jetstream.backend import JetStream
+from tests.helpers.system.fleet import Fleet
+
+CLIENTS = 40
+
+PIPELINE = """
+import asyncio
+import random
+import sys
+
+from penstock import Store, adaptive_flat_map, for_each, group_by, read_jsonl, spread, stateful
+from tests.helpers.system.log import Log
+
+NAME, SECONDS = sys.argv[2], float(sys.argv[3])
+log = Log(sys.argv[1], NAME)
+store = Store("{url}", local={local}, cache=20)
+
+
+def count(n, event):
+    return n + 1, [event]
+
+
+async def work(event):
+    await asyncio.sleep(SECONDS * random.random())
+    return event
+
+
+pipeline = (
+    read_jsonl()
+    .pipe(
+        stateful(count, by="client", start=0, store=store),
+        group_by("client"),
+        spread(),
+        adaptive_flat_map(work),
+    )
+    .to(for_each(lambda event: log.sink(event["client"], event["seq"])))
+)
+"""
+
+
+def fleet_of(servers: Servers, folder: Path, draw: random.Random, partitions: int = 12) -> Fleet:
+    """Workers with a store; each has a copy of its own, or a temporary one."""
+    url = f"{','.join(servers.urls)}/counts-{folder.name}"
+    local = f'"{folder}/" + NAME' if draw.random() < 0.7 else "None"
+    pipeline = PIPELINE.replace("{url}", url).replace("{local}", local)
+    name = f"counted-{folder.name}"
+    batch = draw.choice([None, 1])
+    return Fleet(
+        servers.urls, folder, name, pipeline=pipeline, partitions=partitions, seconds=0.01,
+        batch=batch,
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def published(fleet: Fleet, rate: float = 400, seconds: float = 6) -> AsyncGenerator[None]:
+    """Events are published meanwhile, and all of them arrive."""
+    publishing = asyncio.create_task(fleet.publish(CLIENTS, rate, seconds))
+    yield
+    await publishing
+    await fleet.until_all_arrived()
+
+
+async def check_counts(fleet: Fleet, servers: Servers, folder: Path) -> None:
+    """Let the workers end, and compare the states with what was sent."""
+    for name, process in fleet.workers.items():
+        if process.poll() is None:
+            fleet.drain(name)
+    for process in fleet.workers.values():
+        await asyncio.to_thread(process.wait, 60)
+    states = await asyncio.to_thread(counts, servers, folder)
+    assert states == dict(fleet.sent), Counter(states) - fleet.sent
+
+
+def counts(servers: Servers, folder: Path) -> dict[str, int]:
+    backend = JetStream(f"{servers.urls[0]}/counts-{folder.name}")
+    try:
+        backend.open_to_read()
+        (stage,) = backend.stages()
+        return {key_in(row.key): json.loads(row.state) for row in backend.scan(stage.name)}
+    finally:
+        backend.close()
+
+
+async def wait(draw: random.Random) -> None:
+    await asyncio.sleep(draw.uniform(0.2, 1.5))
+
+
+@pytest.mark.parametrize("members", [2, 3])
+async def test_workers_that_are_killed_leave_each_event_in_the_counts_once(
+    server: Servers, tmp_path: Path, run_seed: int, members: int
+) -> None:
+    draw = random.Random(run_seed)
+    names = [f"worker{n}" for n in range(members)]
+    with fleet_of(server, tmp_path, draw) as fleet:
+        await fleet.prepare()
+        fleet.start(*names)
+        await fleet.settled(*names)
+        async with published(fleet):
+            for _ in range(2):
+                await wait(draw)
+                killed = draw.choice(names)
+                fleet.kill(killed)
+                await wait(draw)
+                fleet.start(killed)
+        await check_counts(fleet, server, tmp_path)
+
+
+async def test_a_worker_that_is_frozen_past_its_lease_commits_nothing_more(
+    server: Servers, tmp_path: Path, run_seed: int
+) -> None:
+    draw = random.Random(run_seed)
+    with fleet_of(server, tmp_path, draw) as fleet:
+        await fleet.prepare()
+        fleet.start("one", "two")
+        await fleet.settled("one", "two")
+        async with published(fleet, seconds=8):
+            await wait(draw)
+            fleet.freeze("one")
+            # Longer than its lease of two seconds: the other one has its partitions.
+            await asyncio.sleep(draw.uniform(2.5, 5))
+            fleet.wake("one")
+        await check_counts(fleet, server, tmp_path)
+
+
+async def test_a_worker_that_is_cut_off_commits_nothing_more(
+    server: Servers, tmp_path: Path, run_seed: int
+) -> None:
+    draw = random.Random(run_seed)
+    with fleet_of(server, tmp_path, draw) as fleet:
+        await fleet.prepare()
+        await fleet.lay_wire()
+        assert fleet.wire is not None
+        # Its store goes by the wire too.
+        file = tmp_path / "fleet.py"
+        file.write_text(
+            file.read_text().replace(
+                f'Store("{server.urls[0]}/',
+                f'Store(("{fleet.wire.url}/" if NAME == "one" else "{server.urls[0]}/") + "',
+            )
+        )
+        fleet.start("one", urls=[fleet.wire.url])
+        fleet.start("two")
+        await fleet.settled("one", "two")
+        async with published(fleet, seconds=8):
+            await wait(draw)
+            fleet.wire.cut()
+            await asyncio.sleep(draw.uniform(2.5, 5))
+            fleet.wire.mend()
+        await check_counts(fleet, server, tmp_path)
+        await fleet.wire.remove()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+async def test_servers_that_are_killed_leave_each_event_in_the_counts_once(
+    tmp_path: Path, run_seed: int, count: int
+) -> None:
+    draw = random.Random(run_seed)
+    with (
+        Servers(tmp_path / "servers", count) as servers,
+        fleet_of(servers, tmp_path, draw) as fleet,
+    ):
+        await fleet.prepare()
+        fleet.start("one", "two")
+        await fleet.settled("one", "two")
+        async with published(fleet, seconds=8):
+            for _ in range(2):
+                await wait(draw)
+                one = draw.randrange(count)
+                servers.stop(one, signal.SIGKILL)
+                await asyncio.sleep(draw.choice([0, 1, 3]))
+                servers.start(one)
+                await asyncio.to_thread(servers.wait)
+        await check_counts(fleet, servers, tmp_path)
+
+
+async def test_a_worker_that_leaves_hands_its_states_over(
+    server: Servers, tmp_path: Path, run_seed: int
+) -> None:
+    draw = random.Random(run_seed)
+    with fleet_of(server, tmp_path, draw) as fleet:
+        await fleet.prepare()
+        fleet.start("one", "two")
+        await fleet.settled("one", "two")
+        async with published(fleet):
+            await wait(draw)
+            fleet.start("three")
+            await fleet.settled("one", "two", "three")
+            fleet.drain("one")
+            await fleet.settled("two", "three")
+        await check_counts(fleet, server, tmp_path)
