@@ -45,3 +45,17 @@ from penstock import (
     violations as violations,
 )
 from penstock.operators.rx import *  # noqa: F403
+
+if not TYPE_CHECKING:
+    from functools import cache as _cache
+    from inspect import isfunction as _isfunction
+
+    from penstock.streams.base.recorded import recorded as _recorded
+
+    # Some have two names.
+    _once = _cache(_recorded)
+
+    # What a stock operator is made of shows its options only where it is not made of others.
+    for _name, _one in list(globals().items()):
+        if _isfunction(_one) and _one.__module__ == "reactivex.operators":
+            globals()[_name] = _once(_one)

@@ -22,6 +22,7 @@ _MODULES = {
     "completion": "completion",
     "counts": "counts.command",
     "dead-letters": "cluster.dead_letters",
+    "diff": "pipelines.diff",
     "draw": "pipelines.draw",
     "formula": "temporal.formula",
     "kata": "kata.command",

@@ -298,7 +298,7 @@ class _Describing:
         return {"use": reference(made), "args": [self.value(one, _ANY) for one in args], **given}
 
     def _tuple(self, value: tuple[Any, ...], types: Types) -> Any:
-        items = [self.value(one, types if types.functions else _ANY) for one in value]
+        items = [self.value(one, types if types.tuples else _ANY) for one in value]
         return items if types.tuples else {"use": "builtins:tuple", "args": [items]}
 
     def _mapping(self, value: Mapping[Any, Any], types: Types) -> Any:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from penstock import Pipeline
 from penstock.streams.base.errors import BuildError
+from penstock.streams.definitions.difference import differences
 from penstock.streams.definitions.yaml_files import loaded
 from tests.helpers.random_definitions import pipelines
 from tests.helpers.walks import some_of
@@ -45,6 +46,24 @@ def test_a_pipeline_of_named_functions_is_the_same_after_a_file(data: st.DataObj
         assert hash(again) == hash(pipeline)
         assert again.as_text(form) == text  # type: ignore[arg-type]
     assert Pipeline.from_definition(definition) == pipeline
+
+
+@settings(
+    max_examples=some_of(100),
+    deadline=None,
+    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
+)
+@given(st.data())
+def test_two_pipelines_have_differences_unless_they_are_equal(data: st.DataObject) -> None:
+    try:
+        old, new = data.draw(pipelines()), data.draw(pipelines())
+    except BuildError:
+        reject()
+    before, after = old.definition(), new.definition()
+    assert differences(before, before) == []
+    del before["stages"], after["stages"]
+    assert bool(differences(before, after)) == (old != new)
+    assert bool(differences(after, before)) == (old != new)
 
 
 def test_a_file_is_the_same_after_it_was_read_and_written(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ COMMANDS = {
     "run": "pipelines",
     "draw": "pipelines",
     "check": "pipelines",
+    "diff": "pipelines",
     "check-workflow": "temporal",
     "mine": "temporal",
     "learn": "temporal",

@@ -27,6 +27,7 @@ __all__ = [
     "add_check",
     "add_completion",
     "add_dead_letters",
+    "add_diff",
     "add_draw",
     "add_publish",
     "add_run",
@@ -158,6 +159,17 @@ def add_draw(add_parser: AddParser) -> None:
         help="also show what `penstock run` keeps in memory with --serve or --report-page",
     )
     add_output(draw)
+
+
+def add_diff(add_parser: AddParser) -> None:
+    diff = plain(add_parser, "diff", "say what is different between two pipelines")
+    diff.epilog = (
+        "Each is a Python file with a pipeline, or a definition in TOML, YAML, or JSON as "
+        "`penstock draw --format json` prints it. Ends with status 0 if they are made of the same, "
+        "and with 1 if not."
+    )
+    for name in ("old", "new"):
+        diff.add_argument(name, metavar=f"{name.upper()}[:NAME]")
 
 
 def add_check(add_parser: AddParser) -> None:
