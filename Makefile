@@ -103,6 +103,11 @@ bench-temporal: .venv/.ready  ## monitors, workflow paths, learning and counts o
 pictures: .venv/.ready  ## the pictures of the pages, drawn again: all, or ARGS="kata limits"; ARGS=--help names them
 	$(BIN)/python -m tests.helpers.pictures $(ARGS)
 
+schema: .venv/.ready  ## the schema of files of definitions, written again
+	$(BIN)/python -c "from json import dumps; import penstock; \
+	from penstock.streams.definitions.schema import schema; print(dumps(schema(), indent=1))" \
+	> docs/reference/definition.schema.json
+
 format: .venv/.ready
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .

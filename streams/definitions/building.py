@@ -222,15 +222,22 @@ class _Building:
         for key in given:
             if key not in options and key != "args" and not takes_more:
                 _unknown((*path, key), key, list(options), name)
+        # Before a list of arguments the others have places, too.
+        has_list = any(one.kind is Parameter.VAR_POSITIONAL for one in options.values())
+        by_place = [Parameter.POSITIONAL_ONLY, *[Parameter.POSITIONAL_OR_KEYWORD] * has_list]
         for option in options.values():
             if option.name not in given:
                 if option.is_needed and "args" not in given:
                     raise BadDefinition(
                         f"{name} needs {option.name!r}: it takes {_listed(options)}", path
                     )
+                if option.kind in by_place:
+                    args.append(option.default)
                 continue
             place = (*path, option.name)
             data = given[option.name]
+            if option.types == (bool,) and type(data) in (int, float, str):
+                raise BadDefinition(f"{data!r} is neither true nor false", place)
             if option.kind is Parameter.VAR_POSITIONAL:
                 items = _list(data, place)
                 args += [self.value(one, option.types, (*place, n)) for n, one in enumerate(items)]
@@ -238,7 +245,7 @@ class _Building:
                 table = _table(data, place, option.name)
                 for key, one in table.items():
                     keywords[key] = self.value(one, option.types, (*place, key))
-            elif option.kind is Parameter.POSITIONAL_ONLY:
+            elif option.kind in by_place:
                 args.append(self.value(data, option.types, place))
             else:
                 keywords[option.name] = self.value(data, option.types, place)

@@ -16,7 +16,7 @@ from penstock.streams.base.recorded import is_recorded
 from penstock.streams.definitions.signatures import options_of
 
 # What no pipeline is made of.
-OTHERS = ("run", "buffer", "drop_newest", "drop_oldest", "error", "latest")
+OTHERS = ("run", "web_app", "buffer", "drop_newest", "drop_oldest", "error", "latest")
 FUNCTIONS = {
     **{name: getattr(penstock, name) for name in penstock.__all__ if name not in OTHERS},
     **{f"ops.{name}": getattr(ops, name) for name in rx.__all__},
