@@ -30,7 +30,8 @@ import json
 import random
 import sys
 
-from penstock import Fixed, Store, adaptive_flat_map, read_kafka, stateful, write_kafka
+from penstock import Fixed, Store, adaptive_flat_map, distinct_within, read_kafka, stateful
+from penstock import write_kafka
 
 OPTIONS = json.loads(sys.argv[1])
 store = Store(
@@ -65,6 +66,8 @@ source = read_kafka(
 results = write_kafka(
     OPTIONS["results"], OPTIONS["servers"], key="key", transactional=True
 )
+if OPTIONS["twice"]:
+    source = source.pipe(distinct_within(86_400, by="n", name="once", store=store))
 pipeline = source.pipe(counts, adaptive_flat_map(work, Fixed(8))).to(results)
 """
 
@@ -85,6 +88,8 @@ class Members:
         self._program.write_text(PROGRAM)
         self._config = draw.choice(PROTOCOLS)
         self._every = draw.choice([0.0, 0.02, 0.2])
+        self._twice = draw.random() < 0.5
+        """Whether each record is written twice, and the second one dropped."""
 
     def start(self, number: int) -> None:
         options = {
@@ -93,6 +98,7 @@ class Members:
             "results": self.results,
             "local": str(self._folder / f"local{number}"),
             "every": self._every,
+            "twice": self._twice,
             "config": self._config,
         }
         with (self._folder / f"errors{number}").open("ab") as errors:
@@ -115,6 +121,7 @@ class Members:
                 b'{"n": %d, "key": %d}' % (n, n % KEYS)
                 for n in range(first, end)
                 if n % PARTITIONS == partition
+                for _ in range(2 if self._twice else 1)
             ]
             self.brokers.write(self.topic, values, partition=partition)
 
@@ -211,3 +218,31 @@ def test_members_that_come_and_are_drained_take_the_states_along(
         # Or it had not begun.
         assert members.end(number, signal.SIGTERM) in (0, 4, 5, 143, -signal.SIGTERM), members
     members.wait_for(RECORDS)
+
+
+def test_members_begin_while_a_broker_is_away_and_go_on_when_brokers_restart(
+    tmp_path: Path, run_seed: int, three_kafka_brokers: Brokers
+) -> None:
+    draw = random.Random(run_seed)
+    brokers = three_kafka_brokers
+    members = Members(tmp_path, draw, brokers)
+    try:
+        members.write(0, RECORDS // 2)
+        # There are too few for the copies of the changelog, which is made later.
+        brokers.stop(2, signal.SIGKILL)
+        members.start(0)
+        members.start(1)
+        time.sleep(8)
+        brokers.start(2)
+        brokers.wait()
+        for number in draw.sample(range(3), 2):
+            time.sleep(draw.uniform(1, 4))
+            brokers.stop(number, draw.choice([signal.SIGKILL, signal.SIGTERM]))
+            time.sleep(draw.uniform(0, 3))
+            brokers.start(number)
+            brokers.wait()
+        members.write(RECORDS // 2, RECORDS)
+        members.wait_for(RECORDS, patience=200)
+    finally:
+        for number in list(members.running):
+            members.end(number, signal.SIGKILL)

@@ -1,0 +1,86 @@
+"""The records of a changelog, and the local copy that is made of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock import Store
+from penstock.streams.base.errors import BuildError
+from penstock.streams.state.backend import Columns, KeptStage, Unit
+from penstock.streams.state.changelog import COMMIT, changes_in, records_of, stage_record
+from penstock.streams.state.copy import Copy
+
+TEXTS = st.binary(max_size=20)
+DUES = st.none() | st.floats(-1e300, 1e300)
+# Timers are JSON, which has no line feed outside of a text, and escapes it there.
+TIMERS = TEXTS.filter(lambda text: b"\n" not in text)
+
+
+@given(
+    st.dictionaries(TEXTS, st.tuples(TEXTS, st.integers(0, 99), TIMERS, DUES), max_size=5),
+    st.lists(TEXTS, max_size=3, unique=True),
+    st.dictionaries(st.text(max_size=5), TEXTS, max_size=3),
+)
+def test_what_is_read_from_records_is_what_was_written(
+    rows: dict[bytes, Any], gone: list[bytes], marks: dict[str, bytes]
+) -> None:
+    columns: list[Columns] = [(key, *rest) for key, rest in rows.items()]
+    stage = KeptStage("a stage", "user", 3)
+    records = [stage_record(stage), *records_of(Unit({"a": columns}, {"b": gone}, marks))]
+    found = changes_in([*records, (COMMIT, b"7")])
+    wanted: dict[tuple[str, bytes], Columns | None] = {("a", one[0]): one for one in columns}
+    assert found.rows == wanted | {("b", key): None for key in gone}
+    assert (found.marks, found.stages, found.commits) == (marks, [stage], {b"7"})
+
+
+def test_the_newest_record_of_a_key_counts() -> None:
+    (first,) = records_of(Unit({"a": [(b"1", b"old", 1, b"", None)]}))
+    (second,) = records_of(Unit({"a": [(b"1", b"new", 1, b"", 2.5)]}))
+    (deletion,) = records_of(Unit(gone={"a": [b"1"]}))
+    assert changes_in([first, second]).rows == {("a", b"1"): (b"1", b"new", 1, b"", 2.5)}
+    assert changes_in([first, second, deletion]).rows == {("a", b"1"): None}
+
+
+def copy_at(folder: Path, topic: str) -> Copy:
+    copy = Copy(str(folder / "states"))
+    copy.open(topic)
+    copy.declare([KeptStage("a", "user", 1)])
+    copy.partitions = frozenset({0})
+    return copy
+
+
+def test_a_copy_goes_on_where_it_was_and_has_nothing_of_another_topic(tmp_path: Path) -> None:
+    copy = copy_at(tmp_path, "an id")
+    assert copy.next(0) is None
+    row = b"1", b"2", 1, b"", None
+    copy.write({0: Unit({"a": [row]}, marks={"p": b"m"})}, {0: 7})
+    copy.close()
+    copy = copy_at(tmp_path, "an id")
+    assert (copy.next(0), copy.marks_of(0), copy.size("a")) == (7, [("p", b"m")], (1, 2))
+    copy.close()
+    copy = copy_at(tmp_path, "another id")
+    assert (copy.next(0), copy.marks_of(0), copy.size("a")) == (None, [], (0, 0))
+    copy.close()
+
+
+@pytest.mark.parametrize(
+    ("where", "options", "said"),
+    [
+        ("kafka://localhost:9092/counts", {}, "give a folder for the copy"),
+        ("kafka://localhost", {"local": "a"}, r"kafka://BROKERS/TOPIC"),
+        ("kafka:///counts", {"local": "a"}, r"kafka://BROKERS/TOPIC"),
+        ("a.state", {"standby": True}, "are for a store in Kafka"),
+        ("a.state", {"config": {}}, "are for a store in Kafka"),
+        ("kafka://a:1/t", {"local": "a", "standby": 7}, "standby=7.: True or False"),
+    ],
+)
+def test_wrong_options_of_a_store_in_kafka_are_refused(
+    where: str, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(BuildError, match=said):
+        Store(where, **options)
