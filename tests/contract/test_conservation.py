@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from contextlib import suppress
+from itertools import count as count_from
 from typing import Any
 
 from hypothesis import given
@@ -24,6 +25,7 @@ from penstock import (
     group_by,
     inbox,
     latency_histogram,
+    objective,
     retry,
     route,
     spread,
@@ -141,7 +143,9 @@ Kinds = st.sampled_from(["async", "plain", "later", "mixed", "several", "timed"]
     shape=st.sampled_from(
         ["straight", "grouped", "fanned out", "distinct", "two stages", "batched"]
     ),
-    sinks=st.lists(st.sampled_from(["fast", "slow", "latency", "breaks"]), min_size=1, max_size=3),
+    sinks=st.lists(
+        st.sampled_from(["fast", "slow", "latency", "judges", "breaks"]), min_size=1, max_size=3
+    ),
     count=st.integers(0, 60),
     actions=Actions,
     letters=st.sampled_from([0.0, 0.5]),
@@ -188,8 +192,16 @@ def test_in_is_the_sum_of_all_that_became_of_it(
     }
     made = {
         "slow": lambda: MemorySink(seconds=0.15),
-        "latency": lambda: latency_histogram(None, report=None),
+        "latency": lambda: latency_histogram(None, report=None, by=repr, keys=1),
+        "judges": lambda: objective("total < 1s", 0.9, where=chosen, name=f"{next(names)}"),
     }
+    names = count_from(1)
+
+    def chosen(value: Any) -> bool:
+        if value == 13:
+            raise Trouble("where")
+        return True
+
     opened = [made.get(sink, MemorySink)() for sink in sinks]
     for name, sink in zip(sinks, opened, strict=True):
         if name == "breaks":

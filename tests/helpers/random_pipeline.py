@@ -29,6 +29,7 @@ from penstock import (
     latency_histogram,
     lift,
     monitor,
+    objective,
     rate_limit,
     retry,
     route,
@@ -480,10 +481,21 @@ class RandomPipeline:
             "slow": lambda: for_each(slow),
             "plain": lambda: for_each(self.look),
             "failing": lambda: for_each(failing, on_error=self._route("letters of handlers")),
-            "latency": lambda: latency_histogram(None, report=None),
+            "latency": lambda: latency_histogram(None, report=None, by=repr),
+            "objective": lambda: objective("p99 < 10ms", share=0.9, name=f"{self.rng.random()}"),
             "stream": self._stream,
         }
-        likely = ["slow", "slow", "failing", "failing", "stream", "stream", "latency", "plain"]
+        likely = [
+            "slow",
+            "slow",
+            "failing",
+            "failing",
+            "stream",
+            "stream",
+            "latency",
+            "objective",
+            "plain",
+        ]
         names = self.rng.choices(likely, k=self.rng.choice([1, 1, 2, 3]))
         if len(names) > 1:
             self.features.add("several sinks")
