@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from penstock.streams.pipelines.pipeline import Pipeline, run
     from penstock.streams.pipelines.running import Report, Running
     from penstock.streams.protocol.event import Event
+    from penstock.streams.sql_queue.periodic import Periodic
     from penstock.streams.stages.own import SinkStage
     from penstock.streams.stages.sink_stage import Sink
     from penstock.streams.state.context import Context
@@ -104,6 +105,7 @@ __all__ = [
     "Inbox",
     "KafkaRecord",
     "PenstockError",
+    "Periodic",
     "Pipeline",
     "RateLimit",
     "Report",
@@ -241,6 +243,7 @@ _PUBLIC = {
         "run",
     ),
     "streams.protocol.event": ("Event",),
+    "streams.sql_queue.periodic": ("Periodic",),
     "streams.stages.own": ("SinkStage",),
     "streams.stages.sink_stage": ("Sink",),
     # A module that is a name, as `ops`.

@@ -43,7 +43,7 @@ import os
 from collections.abc import Mapping, Sequence
 from math import isinf
 from socket import gethostname
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.streams.base.errors import BuildError
 from penstock.streams.base.recorded import recorded
@@ -54,6 +54,9 @@ from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.stages.source_stage import source
+
+if TYPE_CHECKING:
+    from penstock.streams.sql_queue.periodic import Periodic
 
 __all__ = ["read_table"]
 
@@ -75,6 +78,7 @@ def read_table(
     wait_for_leases: bool = True,
     only: Mapping[str, str | Sequence[str]] | None = None,
     dead_on: type[Exception] | tuple[type[Exception], ...] = (),
+    periodic: Mapping[str, Periodic] | None = None,
     from_id: str | None = None,
     position: str | os.PathLike[str] | None = None,
     poll: float = 1.0,
@@ -94,7 +98,8 @@ def read_table(
     has in work, dead or alive. `only` maps a column, or a field of the payload, to its value, or a
     list of values, in the rows that this reader claims, as in `only={"kind": ["mail", "sms"]}`; all
     others are left to other readers. A reverted row whose error is one of the types `dead_on` is
-    not tried again.
+    not tried again. `periodic` maps names to `Periodic` jobs, whose rows this reader enqueues at
+    their times; of several readers one does.
 
     `from_id` names a column of whole numbers that grow, such as the primary key, in an ordinary
     table without payload and status, which is only read: each row that is inserted is an event, a
@@ -129,6 +134,7 @@ def read_table(
             beside=beside or None,
             only=only,
             dead_on=dead_on or None,
+            periodic=periodic,
             backoff=backoff,
             attempts=None if attempts == 5 else attempts,
             lease=None if lease == 30.0 else lease,
@@ -170,6 +176,7 @@ def read_table(
         *(backoff or Backoff(1.0, cap=300.0), batch, follow, poll, patience, wait_for_leases),
         kinds,
         types,
+        _jobs_of(periodic),
     )
 
     def attach(downstream: Subscriber[dict[str, Any]], run: Run) -> None:
@@ -185,6 +192,22 @@ def read_table(
 
     flowable: Flowable[dict[str, Any]] = Flowable(attach, info)
     return flowable
+
+
+def _jobs_of(periodic: Mapping[str, Periodic] | None) -> Mapping[str, Periodic] | None:
+    from penstock.streams.sql_queue.periodic import Periodic
+
+    given: Any = periodic
+    if given is None:
+        return None
+    if isinstance(given, Mapping):
+        jobs: dict[Any, Any] = {}
+        jobs |= given
+        if all(isinstance(name, str) and isinstance(job, Periodic) for name, job in jobs.items()):
+            return jobs
+    raise BuildError(
+        f"read_table(periodic={periodic!r}): a dict is needed, of names to Periodic jobs"
+    )
 
 
 def _require_alone(**options: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +28,7 @@ from penstock.streams.sql_queue.analytics.statistics import due
 from penstock.streams.sql_queue.claims import Claims
 from penstock.streams.sql_queue.ledger import Ledger
 from penstock.streams.sql_queue.other_readers import Elsewhere
+from penstock.streams.sql_queue.periodic import Periodic, Scheduler
 from penstock.streams.sql_queue.reconnect import Reconnecting
 from penstock.streams.sql_queue.store import (
     UNREADABLE,
@@ -68,6 +69,7 @@ class ReaderOptions:
     wait_for_leases: bool = True
     only: tuple[str, Sequence[str]] | None = None
     dead_on: tuple[type[Exception], ...] = ()
+    periodic: Mapping[str, Periodic] | None = None
 
 
 class TableReader(LeasedSource[Row]):
@@ -112,6 +114,9 @@ class TableReader(LeasedSource[Row]):
             self._exhausted,
         )
         self._elsewhere = Elsewhere(store, terms)
+        self._scheduler = None
+        if manner.periodic:
+            self._scheduler = Scheduler(store, self._insist, manner.periodic)
         self._told_of_others = False
         # Whether the queue is paused, as far as known, and when that is asked again.
         self._is_paused = False
@@ -200,6 +205,8 @@ class TableReader(LeasedSource[Row]):
             await self._look_for_store()
             self._is_there = True
             self.ledger.start()
+            if self._scheduler is not None:
+                self.run.spawn(self._scheduler.work(), "periodic jobs of read_table", stage=self)
             if self.run.observers:
                 self.run.spawn(self._count_due(), "due rows of read_table", stage=self)
             while not self.state:
@@ -535,7 +542,8 @@ class TableReader(LeasedSource[Row]):
         are counted only while the running is recorded; with `follow=False`, how much of the rows
         known at the last count has been `emitted`; `redelivered` rows, which had been claimed
         before; `reverted` to be tried again, `snoozed` by their handler, and `dead`, which failed
-        for good; whether the queue is `paused`; `bad_rows`,
+        for good; whether the queue is `paused`; rows that were
+        `scheduled`, enqueued here for a periodic job; `bad_rows`,
         `lost_leases`, `reconnects`, how often the database was unavailable, and `waited`, the
         seconds in which the table did not answer, beyond four at a time.
         """
@@ -550,6 +558,7 @@ class TableReader(LeasedSource[Row]):
             "reverted": self.ledger.reverted,
             "snoozed": self.ledger.snoozed,
             "paused": self._is_paused,
+            "scheduled": 0 if self._scheduler is None else self._scheduler.count,
             "dead": self.ledger.dead,
             "bad_rows": self._bad,
             "lost_leases": self.ledger.lost,

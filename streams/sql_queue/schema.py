@@ -159,6 +159,7 @@ class Layout:
         own = ".".join(map(quoted, self.parts))
         names = {"table": own, "own": own, "rows": own, "keys": self.next_to("_keys")}
         names["paused"] = self.next_to("_paused")
+        names["periodic"] = self.next_to("_periodic")
         names["index"] = quoted(self._with("_status_id"))
         names["priority_index"] = quoted(self._with("_priority"))
         names |= {name: quoted(self.column(name)) for name in (*COLUMNS, PRIORITY)}

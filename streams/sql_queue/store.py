@@ -452,6 +452,24 @@ class Store(ABC):
         """Let no reader claim anything, until this is undone."""
 
     @abstractmethod
+    async def now(self) -> float:
+        """The time of the database, in seconds since 1970."""
+
+    @abstractmethod
+    async def plan(self, name: str, schedule: str, first: float) -> None:
+        """Note a periodic job whose next time is the `first`, unless it has this `schedule`
+        already."""
+
+    @abstractmethod
+    async def planned(self) -> dict[str, float]:
+        """The next time of each periodic job, in seconds since 1970."""
+
+    @abstractmethod
+    async def move(self, name: str, time: float, after: float, rows: list[Enqueued]) -> bool:
+        """Let the next time of a periodic job be the one `after`, and enqueue rows, in one
+        transaction; False if it was not `time` any more, and nothing was done."""
+
+    @abstractmethod
     async def changed(self, within: float) -> bool:
         """Wait until something may have been enqueued, at most `within` seconds; whether that is
         so."""

@@ -10,6 +10,7 @@ from typing import Any
 from penstock.streams.delivery.commit import Parts
 from penstock.streams.sql_queue import Claim, ClaimTerms, Layout, Row, Settlement, Store
 from penstock.streams.sql_queue.schema import Upsert
+from penstock.streams.sql_queue.store import Enqueued
 
 __all__ = ["MemoryStore"]
 
@@ -96,6 +97,18 @@ class MemoryStore(Store):
     async def put(
         self, payloads: Sequence[str | bytes], delay: float = 0.0, priority: int = 0
     ) -> list[Any]:
+        raise NotImplementedError
+
+    async def now(self) -> float:
+        raise NotImplementedError
+
+    async def plan(self, name: str, schedule: str, first: float) -> None:
+        raise NotImplementedError
+
+    async def planned(self) -> dict[str, float]:
+        raise NotImplementedError
+
+    async def move(self, name: str, time: float, after: float, rows: list[Enqueued]) -> bool:
         raise NotImplementedError
 
     async def is_paused(self) -> bool:

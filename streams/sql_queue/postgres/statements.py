@@ -24,6 +24,7 @@ __all__ = [
     "CREATE_BESIDE",
     "CREATE_KEYS",
     "CREATE_KEY_FUNCTION",
+    "CREATE_PERIODIC",
     "CREATE_TEXT_FUNCTION",
     "DEFERRABLE",
     "DELAY_OWN",
@@ -46,6 +47,7 @@ __all__ = [
     "LEAVE_KEYS",
     "LISTEN",
     "MARK_SUSPECTS",
+    "MOVE",
     "NOTIFY",
     "NOW",
     "PARK_KEYS",
@@ -53,6 +55,8 @@ __all__ = [
     "PARK_ROWS",
     "PASSED_KEYS",
     "PAUSE",
+    "PLAN",
+    "PLANNED",
     "PLAN_FREELY",
     "PUT",
     "PUT_OWN",
@@ -67,6 +71,7 @@ __all__ = [
     "SESSION",
     "STATES",
     "TABLES",
+    "TIME",
     "UPGRADE",
     "UPSERT",
     "equal_key",
@@ -670,6 +675,19 @@ RENEW_KEYS = (
 )
 
 STATES = """SELECT {id}, {token}, {status} FROM {table} WHERE {id} = ANY((:ids)::{id_type}[])"""
+
+CREATE_PERIODIC = (
+    CREATE[0],
+    """CREATE TABLE IF NOT EXISTS {periodic} (
+    name text PRIMARY KEY, schedule text NOT NULL, next double precision NOT NULL)""",
+)
+PLAN = """INSERT INTO {periodic} AS p (name, schedule, next) VALUES (:name, :schedule, :first)
+ON CONFLICT (name) DO UPDATE SET schedule = excluded.schedule, next = excluded.next
+WHERE p.schedule <> excluded.schedule"""
+PLANNED = "SELECT name, next FROM {periodic}"
+MOVE = """UPDATE {periodic} SET next = (:after)::float8
+WHERE name = :name AND next = (:time)::float8 RETURNING name"""
+TIME = "SELECT date_part('epoch', clock_timestamp())"
 
 IS_PAUSED = "SELECT to_regclass(:table) IS NOT NULL"
 PAUSE = (CREATE[0], "CREATE TABLE IF NOT EXISTS {paused} AS SELECT now() AS since")

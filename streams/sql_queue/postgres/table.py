@@ -446,6 +446,28 @@ class PostgresTable(Store):
                 await self._all(db, statement, {"table": self._names["table"]})
             await self._all(db, sql.NOTIFY, {"channel": self._channel})
 
+    async def now(self) -> float:
+        async with self._using() as db:
+            return float((await self._all(db, sql.TIME))[0][0])
+
+    async def plan(self, name: str, schedule: str, first: float) -> None:
+        values = {"name": name, "schedule": schedule, "first": first}
+        async with self._transaction(durable=True) as db:
+            for statement in sql.CREATE_PERIODIC:
+                await self._all(db, statement, {"table": self._names["table"]})
+            await self._all(db, sql.PLAN, values)
+
+    async def planned(self) -> dict[str, float]:
+        async with self._using() as db:
+            return dict(await self._all(db, sql.PLANNED))
+
+    async def move(self, name: str, time: float, after: float, rows: list[Enqueued]) -> bool:
+        async with self._transaction(durable=True) as db:
+            if not await self._all(db, sql.MOVE, {"name": name, "time": time, "after": after}):
+                return False
+            await self.insert(db, None, rows)
+        return True
+
     async def changed(self, within: float) -> bool:
         listening = self._listening
         try:

@@ -13,6 +13,7 @@ __all__ = [
     "CREATE",
     "CREATE_BESIDE",
     "CREATE_KEYS",
+    "CREATE_PERIODIC",
     "DELAY_OWN",
     "EPOCHS",
     "FAIL",
@@ -29,12 +30,15 @@ __all__ = [
     "LEASE_URGENT_KEYS",
     "LEAVE_KEY",
     "MARK_SUSPECTS",
+    "MOVE",
     "PARK_KEY",
     "PARK_LATER_ROWS",
     "PARK_ROWS",
     "PASSED",
     "PASS_BY",
     "PAUSE",
+    "PLAN",
+    "PLANNED",
     "PUT",
     "PUT_OWN",
     "RECLAIM_KEYS",
@@ -352,6 +356,15 @@ RENEW_KEY = """UPDATE {keys} SET expires = ?
 WHERE key = CAST(? AS TEXT) AND epoch = ? AND owner IN (?, ?, ?)"""
 
 STATE = "SELECT {id}, {token}, {status} FROM {table} WHERE {id} = :id"
+
+CREATE_PERIODIC = """CREATE TABLE IF NOT EXISTS {periodic} (
+    name TEXT PRIMARY KEY, schedule TEXT NOT NULL, next REAL NOT NULL)"""
+PLAN = """INSERT INTO {periodic} AS p (name, schedule, next) VALUES (:name, :schedule, :first)
+ON CONFLICT (name) DO UPDATE SET schedule = excluded.schedule, next = excluded.next
+WHERE p.schedule <> excluded.schedule"""
+PLANNED = "SELECT name, next FROM {periodic}"
+MOVE = """UPDATE {periodic} SET next = :after WHERE name = :name AND next = :time
+RETURNING name"""
 
 # Its name is a literal.
 IS_PAUSED = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = :name"

@@ -466,6 +466,35 @@ class SqliteTable(Store):
         await self._transaction(partial(self._all, text=text))
         self.announce()
 
+    async def now(self) -> float:
+        return clock.wall()
+
+    async def plan(self, name: str, schedule: str, first: float) -> None:
+        values = {"name": name, "schedule": schedule, "first": first}
+
+        def work(db: sqlite3.Connection) -> None:
+            self._all(db, sql.CREATE_PERIODIC)
+            self._all(db, sql.PLAN, values)
+
+        await self._transaction(work)
+
+    async def planned(self) -> dict[str, float]:
+        look = partial(self._all, text=sql.PLANNED)
+        return dict(await self._transaction(look, writing=False))
+
+    async def move(self, name: str, time: float, after: float, rows: list[Enqueued]) -> bool:
+        values = {"name": name, "time": time, "after": after}
+
+        def work(db: sqlite3.Connection) -> bool:
+            if not self._all(db, sql.MOVE, values):
+                return False
+            self.insert(db, None, rows)
+            return True
+
+        moved = await self._transaction(work)
+        self.announce()
+        return moved
+
     async def changed(self, within: float) -> bool:
         end = clock.monotonic() + within
         while not (found := self._woken.is_set()) and (left := end - clock.monotonic()) > 0:
