@@ -386,8 +386,8 @@ class Ledger:
     def _lease_lost(self, row: Row) -> LeaseLost:
         return LeaseLost(
             f"{row} was given to another reader before it was done here, so its outcome is void: "
-            f"its lease of {self._terms.lease:g} s had run out, or its key was held back. Give a "
-            "longer lease=, or keep the event loop free."
+            f"its lease of {self._terms.lease:g} s had run out, its key was held back, or it was "
+            "cancelled. Give a longer lease=, or keep the event loop free."
         )
 
     def _refused(self, batch: Settlement, error: Exception) -> Settlement:

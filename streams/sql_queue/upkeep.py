@@ -12,7 +12,7 @@ from typing import Any
 from penstock.streams.sql_queue.schema import DEAD, PROCESSED, UNPROCESSED
 from penstock.streams.sql_queue.store import Refused, Store
 
-__all__ = ["Found", "Refusals", "peek", "purge", "retry", "retry_some"]
+__all__ = ["CANCELLED", "Found", "Refusals", "cancel", "peek", "purge", "retry", "retry_some"]
 
 _BATCH = 5_000
 
@@ -49,6 +49,14 @@ _RETRY_ONE = (
     + """({status} = -1 OR {status} = 0 AND {error} IS NOT NULL) AND CAST({id} AS text) = :text
 RETURNING {id}"""
 )
+
+# The token of a row in work goes: whatever its reader says of it counts no more.
+_CANCEL = """UPDATE {table} SET
+    {status} = -1, {finished} = {now}, {error} = :why,
+    {owner} = NULL, {token} = NULL, {expires} = NULL
+WHERE {status} IN (0, 9) AND CAST({id} AS text) = :text
+RETURNING {id}"""
+CANCELLED = "Cancelled: by 'penstock queue cancel'"
 
 # Some rows that have had their status for long enough, to be deleted.
 _OLD = """(
@@ -110,6 +118,22 @@ async def retry_some(store: Store, ids: Collection[Any], refused: Refusals) -> s
     for id in ids:
         try:
             if await store.query(_RETRY_ONE, text=str(id)):
+                found.add(id)
+        except Refused as error:
+            refused.append((id, error))
+    return found
+
+
+async def cancel(store: Store, ids: Collection[Any], refused: Refusals) -> set[Any]:
+    """Let rows that wait, or are in work, have failed for good; returns the ids of those that did.
+
+    A call that is running goes on, and its outcome is void, as after a lost lease. An id may be
+    given as its text.
+    """
+    found: set[Any] = set()
+    for id in ids:
+        try:
+            if await store.query(_CANCEL, text=str(id), why=CANCELLED):
                 found.add(id)
         except Refused as error:
             refused.append((id, error))

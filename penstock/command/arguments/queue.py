@@ -149,6 +149,13 @@ def _add_retry(add_parser: AddParser, name: str) -> None:
     )
 
 
+def _add_cancel(add_parser: AddParser, name: str) -> None:
+    cancel = _action(add_parser, name, "let rows that wait or are in work have failed for good")
+    cancel.add_argument(
+        "--id", nargs="+", action="extend", metavar="ID", required=True, help="them"
+    )
+
+
 def _add_purge(add_parser: AddParser, name: str) -> None:
     purge = _action(add_parser, name, "delete rows that finished long ago")
     purge.add_argument(
@@ -241,6 +248,7 @@ _ACTIONS: dict[str, Callable[[AddParser, str], None]] = {
     "put": _add_put,
     "replay": _add_replay,
     "retry": _add_retry,
+    "cancel": _add_cancel,
     "purge": _add_purge,
     "pause": _add_pause,
     "resume": _add_resume,

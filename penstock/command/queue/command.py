@@ -26,7 +26,15 @@ from penstock.streams.sql_queue import (
     open_store,
     redacted,
 )
-from penstock.streams.sql_queue.upkeep import Found, Refusals, peek, purge, retry, retry_some
+from penstock.streams.sql_queue.upkeep import (
+    Found,
+    Refusals,
+    cancel,
+    peek,
+    purge,
+    retry,
+    retry_some,
+)
 
 __all__ = ["call"]
 
@@ -163,6 +171,17 @@ async def _retry(store: Store, options: argparse.Namespace) -> int:
     return _status(refused)
 
 
+async def _cancel(store: Store, options: argparse.Namespace) -> int:
+    refused: Refusals = []
+    asked = set(options.id)
+    found = await cancel(store, asked, refused)
+    mention(f"{_rows(len(found))} cancelled")
+    if others := sorted(asked - found - {id for id, _ in refused}):
+        mention(f"not {', '.join(map(str, others))}: there is no such row, or it has ended")
+        return _status(refused) or 1
+    return _status(refused)
+
+
 async def _purge(store: Store, options: argparse.Namespace) -> int:
     refused: Refusals = []
     count = await purge(store, options.older_than, refused, dead=options.dead)
@@ -210,6 +229,7 @@ _ACTIONS: dict[str, Callable[[Store, argparse.Namespace], Awaitable[int]]] = {
     "stats": _stats,
     "peek": _peek,
     "retry": _retry,
+    "cancel": _cancel,
     "purge": _purge,
     "pause": partial(_pause, paused=True),
     "resume": partial(_pause, paused=False),

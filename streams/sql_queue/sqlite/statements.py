@@ -166,10 +166,10 @@ CLAIM = (
     + """WHERE {id} IN (
     SELECT id FROM (
         """
-    + _DUE.replace("{where}", "{is_urgent}")
     + """
-        UNION ALL """
-    + _DUE.replace("{where}", "{is_behind}")
+        UNION ALL """.join(
+        _DUE.replace("{where}", where) for where in ("{is_urgent}", "{is_behind}", "{is_later}")
+    )
     + """
         UNION ALL SELECT * FROM (
             SELECT {rank} AS rank, {id} AS id FROM {table}

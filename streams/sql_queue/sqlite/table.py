@@ -572,6 +572,7 @@ def _order(names: Mapping[str, str], ranked: bool, index: str | None = None) -> 
             "by_index": names["id"],
             "is_urgent": "FALSE",
             "is_behind": f"{names['id']} > :behind",
+            "is_later": "FALSE",
             "ranked": "",
             "with_rank": "",
         }
@@ -582,7 +583,9 @@ def _order(names: Mapping[str, str], ranked: bool, index: str | None = None) -> 
         "indexed": "" if index is None else f"INDEXED BY {index}",
         "by_index": f"{rank}, {id}",
         "is_urgent": f"{rank} < :urgent",
-        "is_behind": f"({rank}, {id}) > (:urgent, :behind)",
+        # Of a comparison of both at once SQLite would use only the first with the index.
+        "is_behind": f"{rank} = :urgent AND {id} > :behind",
+        "is_later": f"{rank} > :urgent",
         "ranked": f", {rank}",
         "with_rank": ", ?",
     }

@@ -642,6 +642,17 @@ def test_put_takes_a_time_and_a_priority_and_peek_and_stats_show_them(
     assert "; row 2 is first" in shown
 
 
+def test_cancel_names_the_rows_that_have_ended(penstock: Penstock, url: str) -> None:
+    result = penstock("queue", "cancel", url, "--id", "1", "3", "4")
+    assert result.status == 1
+    assert "2 rows cancelled" in result.err
+    assert "not 1: there is no such row, or it has ended" in result.err
+    dead = lines(penstock("queue", "peek", url, "--state", "dead").out)
+    assert [row["id"] for row in dead] == [2, 3, 4]
+    assert dead[1]["error"].startswith("Cancelled")
+    assert penstock("queue", "cancel", url, "--id", "5").status == 0
+
+
 def test_pause_and_resume_say_what_they_have_changed(penstock: Penstock, database: str) -> None:
     fill(database)
     assert penstock("queue", "pause", database).err.endswith("table 'queue' is paused\n")
