@@ -93,6 +93,27 @@ def test_a_reader_that_is_killed_or_frozen_loses_nothing_and_wakes_beside_nobody
         assert pollers.stale_starts(first) == []
 
 
+@pytest.mark.parametrize("by", [False, True])
+@pytest.mark.parametrize("step", STEPS)
+def test_rows_with_priorities_and_snoozed_ones_survive_kills_and_keep_the_order_of_their_keys(
+    database: str, tmp_path: Path, run_seed: int, step: Step, by: bool
+) -> None:
+    nth, seconds, lease = WHEN.get(step, OTHERWISE)
+    orders = Orders(database, by=by, results=True, lease=lease, seconds=seconds, ranked=True)
+    orders = replace(orders, attempts=6)
+    random_ = random.Random(run_seed)
+    special = {
+        (f"client {n}", seq): {"snoozes": True}
+        for n in range(10)
+        for seq in random_.sample(range(1, 21), 3)
+    }
+    with Pollers(orders, tmp_path, clients=10, events=20, special=special) as pollers:
+        for _ in range(2):
+            assert pollers.ended(pollers.start(dies=step, nth=nth)) == -signal.SIGKILL
+        pollers.start(lease=30.0)
+        pollers.check()
+
+
 @pytest.mark.parametrize("end", ["kill", "cancelled", "drained"])
 def test_rows_that_an_ended_reader_had_left_in_the_table_are_done_in_order_by_the_next(
     database: str, tmp_path: Path, run_seed: int, end: str

@@ -458,12 +458,15 @@ class SqliteTable(Store):
 
     async def is_paused(self) -> bool:
         name = f"{self.layout.parts[-1]}_paused"
-        look = partial(self._all, text=sql.IS_PAUSED, values={"name": name})
+
+        def look(db: sqlite3.Connection) -> list[Any]:
+            return self._all(db, sql.IS_PAUSED, {"name": name})
+
         return bool(await self._transaction(look, writing=False))
 
     async def pause(self, paused: bool) -> None:
         text = sql.PAUSE if paused else sql.RESUME
-        await self._transaction(partial(self._all, text=text))
+        await self._transaction(lambda db: self._all(db, text))
         self.announce()
 
     async def now(self) -> float:
@@ -479,8 +482,8 @@ class SqliteTable(Store):
         await self._transaction(work)
 
     async def planned(self) -> dict[str, float]:
-        look = partial(self._all, text=sql.PLANNED)
-        return dict(await self._transaction(look, writing=False))
+        found = await self._transaction(lambda db: self._all(db, sql.PLANNED), writing=False)
+        return dict(found)
 
     async def move(self, name: str, time: float, after: float, rows: list[Enqueued]) -> bool:
         values = {"name": name, "time": time, "after": after}

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from orjson import loads
 
-from penstock import adaptive_flat_map, for_each, group_by, read_table, spread, write_table
+from penstock import Snooze, adaptive_flat_map, for_each, group_by, read_table, spread, write_table
 from penstock.streams.base import clock
 from penstock.streams.pipelines.pipeline import Pipeline
 from penstock.streams.sql_queue.postgres import statements as postgres_sql
@@ -49,7 +49,8 @@ class Orders:
     of the same database, or only into the log. Handlers take up to `seconds`. `dies` is the step
     at whose `nth` time it kills itself. `ahead` is the error of its clock in seconds, from the
     `ahead_from`th event on, or the start. `locked_for` is how many seconds it waits for a lock of
-    the file, if not the usual time. `beside`: the queue is kept beside a user's table. `share` is
+    the file, if not the usual time. `beside`: the queue is kept beside a user's table. `ranked`:
+    rows have several priorities. `share` is
     how many events of a client are held, beyond which its rows are left in the table.
     """
 
@@ -68,14 +69,15 @@ class Orders:
     locked_for: float | None = None
     beside: bool = False
     share: int | None = None
+    ranked: bool = False
 
 
 def pipeline_of(log: str, name: str, orders: str) -> Pipeline:
     """The pipeline of the poller `name`, whose orders are JSON.
 
-    An event may say that it `kills` its poller, `blocks` it for more than a lease, or `fills` its
-    disk for a while: the `pages` that a file of SQLite may have, or the bytes of any of its
-    `files`.
+    An event may say that it `snoozes` in half of its calls, or that it `kills` its poller, `blocks`
+    it for more than a lease, or `fills` its disk for a while: the `pages` that a file of SQLite may
+    have, or the bytes of any of its `files`.
     """
     return _Poller(Log(log, name), Orders(**loads(orders))).pipeline()
 
@@ -124,6 +126,8 @@ class _Poller:
 
     async def _handler(self, event: dict[str, Any]) -> dict[str, Any]:
         orders = self._orders
+        if event.get("snoozes") and random.random() < 0.5:
+            raise Snooze(random.uniform(0, 0.2))
         self._calls += 1
         if self._calls == orders.ahead_from:
             _set_clock(orders.ahead)
@@ -186,8 +190,8 @@ def _doom(step: Step, nth: int) -> None:
     """Let the stores of this process kill it at one of their steps."""
     claims = {
         # By key PostgreSQL claims in a transaction as well, which is broken off then.
-        *(sqlite_sql.CLAIM, sqlite_sql.CLAIM_OF_KEYS),
-        *(postgres_sql.CLAIM, postgres_sql.CLAIM_OF_KEYS),
+        *(sqlite_sql.CLAIM, sqlite_sql.CLAIM_OF_KEYS, sqlite_sql.CLAIM_URGENT_OF_KEYS),
+        *(postgres_sql.CLAIM, postgres_sql.CLAIM_OF_KEYS, postgres_sql.CLAIM_URGENT_OF_KEYS),
     }
     names = {"claimed": "claim", "writing": "_write", "committed": "settle", "renewing": "renew"}
     for store in (SqliteStore, PostgresStore):
