@@ -279,6 +279,12 @@ def _check_offsets(offsets: Any, names: Sequence[str]) -> None:
             "match an expression only the brokers know, and this reader has to have all of their "
             "partitions"
         )
+    if len(names) > 1 and offsets.moves:
+        raise BuildError(
+            f"read_kafka({', '.join(names)!r}, offsets={offsets!r}): states there move with the "
+            "partitions of one topic, and a member may have other partitions of another one. Write "
+            "the events of all to one topic, with the same key, and read that"
+        )
 
 
 def _consumer(settings: dict[str, Any]) -> Any:

@@ -1,11 +1,11 @@
-"""`python -m benchmarks.cluster [keyed work states kafka]`: the figures, one module each."""
+"""`python -m benchmarks.cluster [NAME ...]`: the figures, one module each."""
 
 from __future__ import annotations
 
 import sys
 from importlib import import_module
 
-NAMES = ("keyed", "work", "states", "kafka")
+NAMES = ("keyed", "work", "states", "kafka", "kafka_states")
 
 if __name__ == "__main__":
     chosen = sys.argv[1:] or NAMES

@@ -355,6 +355,8 @@ class Commits(AckHook):
         return None if self.moves is None else self.moves.standby_lag()
 
     def keep(self, origin: Origin, source: Participant) -> Callable[[], None]:
+        if self.moves is not None and source.lends:
+            self.moves.take(origin)
         return self._sources.keep(origin, source, self.due)
 
     def holds(self, event: Event[Any]) -> bool:

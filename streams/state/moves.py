@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from penstock.streams.base.errors import PenstockError, describe
+from penstock.streams.base.errors import BuildError, PenstockError, describe
 from penstock.streams.delivery.commit import Commit
 from penstock.streams.state.backend import Moving, Restoring, Unit
 from penstock.streams.state.changes import Cell, Change, Room, Root
@@ -68,11 +68,22 @@ class Moves:
         self._reads = reads
         self._commit = commit
         self._lose = lose
+        self._source: object = None
         self._held: set[int] = set()
         # One comes only when it has gone.
         self._locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     # What a source calls.
+
+    def take(self, source: object) -> None:
+        """Note the source whose partitions states move with. Raises BuildError for a second one."""
+        if self._source is not None:
+            raise BuildError(
+                f"{self._name}: two sources of the pipeline keep there what is done, and states "
+                "move with the partitions of one. Write the events of both to one topic, with the "
+                "same key, and read that; or use a Store in a file, in one process"
+            )
+        self._source = source
 
     async def adopt(self, partition: int, count: int) -> None:
         """Have the states of a partition, of `count`, before its first event begins. Raises

@@ -18,14 +18,15 @@ from penstock import (
     agg,
     collect,
     event_time,
+    ops,
     read_kafka,
     stateful,
     tumbling,
     window,
 )
-from penstock.streams.base.errors import CannotOpen, PenstockError
+from penstock.streams.base.errors import BuildError, CannotOpen, PenstockError
 from penstock.streams.kafka.offsets.stored import Done, done_in
-from penstock.streams.state.backend import Unit
+from penstock.streams.state.backend import Restoring, Unit
 from penstock.streams.state.codec import key_in
 from penstock.streams.testing import run_virtual
 from penstock.streams.testing.fleet import Fleet, FleetMember
@@ -289,5 +290,41 @@ def test_windows_move_with_their_partition_and_its_watermark(two: Broker, run: R
             (0, 10): 3,
             (1, 10): 3,
         }
+
+    run(story())
+
+
+def test_what_is_restored_is_shown_with_its_speed_and_the_time_that_is_left(
+    two: Broker, run: Run
+) -> None:
+    async def story() -> None:
+        one = Process(two, Fleet(), counting)
+        one.backend.restoring = lambda: [  # type: ignore[method-assign]
+            Restoring(0, 10, 40, 2.0),
+            Restoring(1, 0, 40, 0.0),
+        ]
+        await asyncio.sleep(1)
+        shown = one.running.statistics()["stages"][0]
+        assert (shown["name"], shown["standby_lag"]) == ("read_kafka", None)
+        assert shown["restoring"] == [
+            {"partition": 0, "done": 10, "total": 40, "per_second": 5.0, "left": 6.0},
+            {"partition": 1, "done": 0, "total": 40, "per_second": 0.0, "left": None},
+        ]
+        await one.running.drain(5)
+
+    run(story())
+
+
+def test_states_move_with_the_partitions_of_one_topic(two: Broker, run: Run) -> None:
+    store = Store.of(FleetMember(Fleet()), "fleet")
+    read: Any = read_kafka
+    with pytest.raises(BuildError, match="move with the partitions of one topic"):
+        read(["t", "u"], "g", offsets=store)
+
+    async def story() -> None:
+        other = read("t", "other", offsets=store)
+        pipeline = _source(store).pipe(ops.merge(other), counting(store)).to(collect([]))
+        with pytest.raises(BuildError, match="two sources of the pipeline keep there"):
+            await pipeline.run()
 
     run(story())
