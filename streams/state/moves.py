@@ -127,7 +127,10 @@ class Moves:
     async def _called(self, call: Callable[..., T], *numbers: int) -> T:
         if not (self._backend.in_thread or self._backend.reads_in_thread):
             return call(*numbers)
-        return await asyncio.shield(self._run.loop.run_in_executor(None, call, *numbers))
+        calling = self._run.loop.run_in_executor(None, call, *numbers)
+        # Nobody may wait for it any more when it fails.
+        calling.add_done_callback(_looked_at)
+        return await asyncio.shield(calling)
 
     def _cells(self, partition: int) -> Iterable[tuple[States, list[Cell]]]:
         """The cells of a partition, by the states that have them."""
@@ -241,3 +244,9 @@ class Moves:
 
     def standby_lag(self) -> int | None:
         return self._backend.standby_lag()
+
+
+def _looked_at(ended: asyncio.Future[T]) -> None:
+    """Have an error that nobody waits for not be reported."""
+    if not ended.cancelled():
+        ended.exception()

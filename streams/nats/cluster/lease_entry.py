@@ -41,6 +41,10 @@ class LeaseEntry(Lease):
     def held(self) -> bool:
         return not self._lost and self.now() < self.until
 
+    def lose(self) -> None:
+        """Have lost it, whatever the servers say."""
+        self._lost = True
+
     async def write(self, ttl: float) -> None:
         """Hold the lease for `ttl` more seconds, or find it lost if another worker has taken it."""
         from nats.js.errors import KeyWrongLastSequenceError

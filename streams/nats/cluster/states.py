@@ -61,10 +61,15 @@ class MovingStates(Participant):
     def restoring(self) -> list[dict[str, Any]]:
         """The partitions whose states are being restored: each with the rows that are `done`, of
         `total`, and the `seconds` so far."""
-        # Any: what moves states is above the folders of sources.
-        store: Any = self._store
-        found: list[dict[str, Any]] = store.moves.statistics()["restoring"]
-        return found
+        return [
+            {
+                "partition": one.partition,
+                "done": one.done,
+                "total": one.total,
+                "seconds": one.seconds,
+            }
+            for one in self._store.restoring()
+        ]
 
     # What the store calls.
 
@@ -75,7 +80,10 @@ class MovingStates(Participant):
                 self._marks[number] = mark
 
     def taken(self, partition: int) -> None:
-        self._partitions.pop(partition, None)
+        lost = self._partitions.pop(partition, None)
+        if lost is not None:
+            # If this worker has the lease, it takes the partition anew.
+            lost.lease.lose()
 
     def partition_of(self, event: Event[Any]) -> int | None:
         partition: Partition = event.token[0].partition

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import islice
 from tempfile import mkdtemp
-from threading import Lock
+from threading import Event, Lock
 from time import monotonic
 from typing import Any
 
@@ -31,7 +31,7 @@ from penstock.streams.state.jetstream.backend import WHOLE, Streaming
 from penstock.streams.state.jetstream.batch import MOST
 from penstock.streams.state.jetstream.copy import Copy
 from penstock.streams.state.jetstream.messages import New, Subjects, stage_in
-from penstock.streams.state.jetstream.partition import Partition, in_parts, write
+from penstock.streams.state.jetstream.partition import Followed, Partition, in_parts, write
 from penstock.streams.state.jetstream.reading import stored
 
 __all__ = ["MovingJetStream"]
@@ -42,6 +42,7 @@ class _Adopting:
 
     def __init__(self) -> None:
         self.is_released = False
+        self.ended = Event()
         self.began = monotonic()
         self.done = self.left = 0
 
@@ -110,8 +111,11 @@ class MovingJetStream(Streaming):
         self._call(self._stream.publish([subjects.stage(one) for one in new]))
 
     def close(self) -> None:
+        for adopting in list(self._adopting.values()):
+            # It ends when there is no connection any more.
+            adopting.is_released = True
         for number in list(self._partitions):
-            self.release(number)
+            self._let_go(number)
         super().close()
         self._is_connected = False
         self._stages = []
@@ -152,18 +156,23 @@ class MovingJetStream(Streaming):
             self._connect()
             copy = self._opened_copy(str(partition))
             adopted = Partition(self._stream, str(partition), copy, count)
+            progress(0, 0)
             self._call(adopted.claim())
             self._call(adopted.restore(progress))
             progress(adopting.done, 0)
             copy.declare([one for one in self._stages if one not in copy.stages()])
             self._partitions = {**self._partitions, partition: adopted}
-        except BaseException:
+        except BaseException as error:
             if copy is not None:
                 copy.close()
+            if isinstance(error, Followed) or adopting.is_released:
+                # The next owner has begun.
+                raise Moved([partition]) from error
             raise
         finally:
             if self._adopting.get(partition) is adopting:
                 del self._adopting[partition]
+            adopting.ended.set()
 
     def _opened_copy(self, name: str) -> Copy:
         folder = self._local
@@ -185,6 +194,11 @@ class MovingJetStream(Streaming):
     def release(self, partition: int) -> None:
         if (adopting := self._adopting.get(partition)) is not None:
             adopting.is_released = True
+            # Or it might still take the place of the next owner.
+            adopting.ended.wait()
+        self._let_go(partition)
+
+    def _let_go(self, partition: int) -> None:
         if (released := self._partitions.get(partition)) is not None:
             self._partitions = {
                 number: one for number, one in self._partitions.items() if number != partition
@@ -262,7 +276,7 @@ class MovingJetStream(Streaming):
         if others:
             moved = [number for number, one in self._partitions.items() if one in others]
             for number in moved:
-                self.release(number)
+                self._let_go(number)
             raise Moved(moved)
         for (partition, _), unit, at in zip(parts, units.values(), written, strict=True):
             partition.copy.has(unit, at)

@@ -23,7 +23,7 @@ from penstock.streams.state.jetstream.messages import FORGOTTEN, Head, New, Subj
 from penstock.streams.state.jetstream.reading import stored
 from penstock.streams.state.jetstream.stream import NewHead, Stream
 
-__all__ = ["FORMAT", "MOST_ROWS", "Partition", "in_parts", "write"]
+__all__ = ["FORMAT", "MOST_ROWS", "Followed", "Partition", "in_parts", "write"]
 
 FORMAT = 1
 
@@ -35,6 +35,10 @@ _MARGIN = 86_400
 
 Progress = Callable[[int, int], None]
 """Called with how many messages were read, and how many are left."""
+
+
+class Followed(CannotOpen):
+    """Another run has followed this one."""
 
 
 class Partition:
@@ -71,7 +75,7 @@ class Partition:
         self.has_written(new, written)
         found = await self._stream.head(self.subjects.head)
         if found is None or found[1] != written:
-            raise another_run(self._stream.where)
+            raise Followed(str(another_run(self._stream.where)))
         self._stored = found[2]
 
     def _check(self, head: Head) -> None:
