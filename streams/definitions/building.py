@@ -21,6 +21,8 @@ __all__ = ["built"]
 
 _ANY = Types((Any,))
 _TOP = ("penstock", "source", "operators", "sinks", "shared", "stages")
+# Lists of tables.
+_TABLES = (("operators",), ("sinks",))
 _VARIABLE = re.compile(r"\$(\$|\{([A-Za-z_]\w*)(?::-([^}]*))?\})")
 
 Path = tuple[str | int, ...]
@@ -102,6 +104,12 @@ class _Building:
     def _text(self, text: str, types: Types, path: Path) -> Any:
         if types.functions and is_reference(text):
             return _import(text, path)
+        if types.functions and not types.texts:
+            module, dot, last = text.rpartition(".")
+            meant = f" (did you mean {module + ':' + last!r}?)" if dot else ""
+            raise BadDefinition(
+                f"{text!r} is not the name of a function, which is module:name{meant}", path
+            )
         if "$" not in text:
             return text
 
@@ -296,6 +304,12 @@ def _import(name: str, path: Path) -> Any:
     try:
         return imported(name)
     except ModuleNotFoundError as error:
+        module, _, rest = name.partition(":")
+        if module.endswith(".py"):
+            meant = f"{module.removesuffix('.py')}:{rest}"
+            raise BadDefinition(
+                f"{name}: a module has no .py in its name (did you mean {meant!r}?)", path
+            ) from error
         if error.name is not None and not name.startswith(error.name):
             raise BadDefinition(f"{name} cannot be imported: {error}", path) from error
         raise BadDefinition(
@@ -334,7 +348,8 @@ def _table(data: Any, path: Path, what: str) -> dict[str, Any]:
 
 def _list(data: Any, path: Path) -> list[Any]:
     if not is_a(data, list):
-        raise BadDefinition(f"{path[-1]} is a list, not {data!r}", path)
+        hint = f": write [[{path[-1]}]]" if path in _TABLES else f", not {data!r}"
+        raise BadDefinition(f"{path[-1]} is a list{hint}", path)
     items: list[Any] = data
     return items
 
@@ -346,6 +361,8 @@ def _only(data: Mapping[str, Any], known: Sequence[str], path: Path) -> None:
 
 
 def _refuse(data: Any, path: Path, what: str, found: Any) -> NoReturn:
+    if path == ("source",) and is_a(data, list):
+        raise BadDefinition("there is one source: write [source]", path)
     table: dict[str, Any] = data if is_a(data, dict) else {}
     if table and not any(key in table for key in SPECIAL):
         raise BadDefinition(

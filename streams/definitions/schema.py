@@ -213,7 +213,10 @@ class _Makers:
         if origin is tuple:
             args = [one for one in get_args(of) if one is not ...]
             return {"type": "array", "items": self._any_of(args)}
-        if origin in (list, Sequence, Iterable):
+        if origin is Iterable:
+            # A text is one, and so is a table.
+            return {"anyOf": [{"type": "array", "items": inner}, {"type": ["string", "object"]}]}
+        if origin in (list, Sequence):
             return {"type": "array", "items": inner}
         if origin is dict:
             return {"type": "object", "additionalProperties": inner}

@@ -14,7 +14,7 @@ from functools import lru_cache
 from importlib import import_module
 from inspect import Parameter, getsource, isclass, signature, unwrap
 from types import UnionType
-from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_overloads
+from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_overloads
 
 __all__ = ["Option", "Types", "options_of", "types_of"]
 
@@ -28,6 +28,12 @@ class Types(tuple[Any, ...]):
     def functions(self) -> bool:
         """Whether it may be a function or a class."""
         return any(map(_is_function, self))
+
+    @property
+    def texts(self) -> bool:
+        """Whether it may be a text, anything, or what a text is as well, a series of items."""
+        origins = [get_origin(one) or one for one in self]
+        return any(one in (str, Any, Literal, Iterable, Sequence, Collection) for one in origins)
 
     @property
     def tuples(self) -> bool:

@@ -141,7 +141,7 @@ class _Parts:
             case 2:
                 return from_iterable(draw(st.lists(PLAIN, max_size=3)))
             case 3:
-                return from_iterable(draw(st.sampled_from([list, range(5), (1, 2)])))
+                return from_iterable(draw(st.sampled_from([list, range(5), (1, 2), "ab", "a:b"])))
             case 4:
                 return read_table(
                     "sqlite:///queue.db",

@@ -176,6 +176,7 @@ def test_a_wrapped_handler_is_shown_with_what_wraps_it() -> None:
         ((1, 2), {"use": "builtins:tuple", "args": [[1, 2]]}),
         ({3: 4}, {"use": "builtins:dict", "args": [[[3, 4]]]}),
         ({"use": 1}, {"use": "builtins:dict", "args": [[["use", 1]]]}),
+        ("$HOME and ${x}", "$$HOME and $${x}"),
         ({2, 1}, {"use": "builtins:set", "args": [[1, 2]]}),
         (b"\xff", {"use": "builtins:bytes.fromhex", "args": ["ff"]}),
         (float("inf"), {"use": "builtins:float", "args": ["inf"]}),

@@ -154,7 +154,10 @@ def test_variables_of_the_environment_stand_for_texts(
         ("times = 3", "tmes = 3", ":16: operator 2, on_error, tmes: retry has no option 'tmes' (did you mean 'times'?). It takes times, backoff, then, on, wait"),  # noqa: E501
         ("times = 3, ", "", ":16: operator 2, on_error: retry needs 'times': it takes times, backoff, then, on, wait"),  # noqa: E501
         ("[[sinks]]", "[[sink]]", ":18: sink: a definition has no option 'sink' (did you mean 'sinks'?). It takes penstock, source, operators, sinks, shared, stages"),  # noqa: E501
-        ("[[sinks]]", "[sinks]", ":18: sinks: sinks is a list, not {'use': 'write_jsonl'}"),
+        ("[[sinks]]", "[sinks]", ":18: sinks: sinks is a list: write [[sinks]]"),
+        ("[source]", "[[source]]", ":3: source: there is one source: write [source]"),
+        (f"{HERE}:project", "billing.project", ":13: operator 2, handler: 'billing.project' is not the name of a function, which is module:name (did you mean 'billing:project'?)"),  # noqa: E501
+        (f"{HERE}:project", "billing.py:project", ":13: operator 2, handler: billing.py:project: a module has no .py in its name (did you mean 'billing:project'?)"),  # noqa: E501
         ('"write_jsonl"', '"read_jsonl"', ":18: sink 1: 'read_jsonl' is not a sink, but a Flowable"),  # noqa: E501
         ('"read_jsonl"', '"write_jsonl"', ":3: source: 'write_jsonl' is not a source, but a _JsonLines"),  # noqa: E501
         ('use = "filter"', 'use = "Fixed"\nlimit = 1', ":10: operator 1, predicate: Fixed has no option 'predicate'. It takes limit"),  # noqa: E501
