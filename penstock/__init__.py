@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from penstock.operators.violations import violations
     from penstock.operators.window import window
     from penstock.sinks.collect import collect
+    from penstock.sinks.csv import write_csv
     from penstock.sinks.dead_letter import dead_letters
     from penstock.sinks.for_each import for_each
     from penstock.sinks.jetstream import write_jetstream
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from penstock.sinks.latency import latency_histogram
     from penstock.sinks.objective import objective
     from penstock.sinks.table import write_table
+    from penstock.sources.csv import read_csv
     from penstock.sources.inbox import Inbox, inbox
     from penstock.sources.jetstream import read_jetstream
     from penstock.sources.jsonl import read_jsonl
@@ -149,6 +151,7 @@ __all__ = [
     "ops",
     "queue_stats",
     "rate_limit",
+    "read_csv",
     "read_jetstream",
     "read_jsonl",
     "read_kafka",
@@ -167,6 +170,7 @@ __all__ = [
     "violations",
     "web_app",
     "window",
+    "write_csv",
     "write_jetstream",
     "write_jsonl",
     "write_kafka",
@@ -196,6 +200,7 @@ _PUBLIC = {
     "operators.violations": ("violations",),
     "operators.window": ("window",),
     "sinks.collect": ("collect",),
+    "sinks.csv": ("write_csv",),
     "sinks.dead_letter": ("dead_letters",),
     "sinks.for_each": ("for_each",),
     "sinks.jetstream": ("write_jetstream",),
@@ -206,6 +211,7 @@ _PUBLIC = {
     "sinks.table": ("write_table",),
     "sources.inbox": ("inbox", "Inbox"),
     "sources.jetstream": ("read_jetstream",),
+    "sources.csv": ("read_csv",),
     "sources.jsonl": ("read_jsonl",),
     "sources.kafka": ("read_kafka",),
     "sources.lines": ("read_lines",),

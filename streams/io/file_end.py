@@ -36,14 +36,22 @@ _FIRST = b'{["-0123456789tfn'
 
 
 def mend_end(
-    path: Path, descriptor: int, own: ExitStack, warn: Callable[[str], None], *, alone: bool
+    path: Path,
+    descriptor: int,
+    own: ExitStack,
+    warn: Callable[[str], None],
+    *,
+    alone: bool,
+    delimiter: str = "",
 ) -> None:
     """Remove a last line that was cut off, or end it if it is whole and lacks only its newline.
     Of a compressed file, remove the last member if it was cut off and no line of it has finished.
 
     Nothing is done unless `descriptor` appends to a regular file. A line is only removed where no
     other run has the file open (by a lock, which `own` releases), and with `alone` no process of
-    this one can have; otherwise it is ended, and stays. Raises CannotOpen for a compressed file
+    this one can have; otherwise it is ended, and stays. With a `delimiter`, lines are rows of CSV:
+    the last one is removed if it lacks its newline, because nothing tells whether a field is whole.
+    Raises CannotOpen for a compressed file
     that ends otherwise than in a whole member. Time: a compressed file is decompressed.
     """
     if not _appends(descriptor):
@@ -59,7 +67,7 @@ def mend_end(
     free = _locked(file)
     kind = compression_by_name(name)
     if kind is None:
-        _mend_line(file, name, warn, alone=free and alone)
+        _mend_line(file, name, warn, delimiter, alone=free and alone)
     elif alone and (free or sys.platform == "win32"):
         # Else another run has mended it, and may be writing.
         _mend_member(file, name, kind, warn, free=free)
@@ -68,12 +76,20 @@ def mend_end(
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
-def _mend_line(file: int, name: str, warn: Callable[[str], None], *, alone: bool) -> None:
+def _mend_line(
+    file: int, name: str, warn: Callable[[str], None], delimiter: str, *, alone: bool
+) -> None:
     size = os.fstat(file).st_size
-    line = _last_line(file, size)
+    if delimiter:
+        # Imported here: a plain run does not.
+        from penstock.streams.io.csv_end import last_row
+
+        line = last_row(file, size, delimiter)
+    else:
+        line = _last_line(file, size)
     if not line:
         return
-    if alone and _is_cut_off(line):
+    if alone and (delimiter or _is_cut_off(line)):
         os.ftruncate(file, size - len(line))
         warn(
             f"{name} ended within a line, as after a full disk or a kill: its last {len(line):,} "

@@ -1,6 +1,7 @@
 """The source of lines: options and formats, decoding, bad lines, event times, drain, position.
 
-A `Format` decodes lines; everything else is the same for JSON and for plain text.
+A `Format` decodes lines; everything else is the same for JSON, for plain text and for CSV, whose
+rows are lines that may have line breaks in them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from penstock.streams.io.body import NotAValue
 from penstock.streams.io.compression import Kind, Unpacked, check_suffix, compression_by_name
 from penstock.streams.io.following import Following
 from penstock.streams.io.inputs.patterns import Order, files_of, is_several
-from penstock.streams.io.lines import Line, LineSplitter, TooLong
+from penstock.streams.io.lines import Line, LineSplitter, Splitter, TooLong
 from penstock.streams.io.paths import Paths, actual_input, file_of, input_name, is_path
 from penstock.streams.io.reader import CHUNK, open_input
 from penstock.streams.protocol.acknowledgement import Nobody
@@ -67,6 +68,9 @@ class Format(NamedTuple, Generic[T]):
     `decode_all`, for speed, takes several, and returns None if one of them may be bad or blank.
     `values` is the type of the values, where it is known.
     `repeatable`: no function is the user's, so that another process may decode lines again.
+    `splitter` is made with the most bytes of a line. `headed`, if the first line that is not blank
+    is a header, takes it, and returns the format of the lines after it; it raises CannotOpen, with
+    the end of a sentence that begins with the name of the file.
     """
 
     decode: Callable[[bytes], T]
@@ -74,6 +78,8 @@ class Format(NamedTuple, Generic[T]):
     skips_blank: bool
     values: Any = None
     repeatable: bool = False
+    splitter: Callable[[int], Splitter] = LineSplitter
+    headed: Callable[[bytes], Format[T]] | None = None
 
 
 class LineOptions(NamedTuple):
@@ -220,7 +226,7 @@ class _Reading(BaseSourceStage):
     # The bad line that ends the stream, after the events before it.
     _failure: BadLine | None = None
     # Whether the next line read is the first of another file.
-    _another_file = False
+    _another_file = True
     # The bytes read, and those in all where that is known.
     _sizes: tuple[int, int | None] = (0, None)
     # How often a followed file was replaced, and rewritten.
@@ -235,7 +241,8 @@ class _Reading(BaseSourceStage):
         options: LineOptions,
     ) -> None:
         super().__init__(downstream, run, info)
-        self._format = line_format
+        # The format of the first line of a file, and that of the next line.
+        self._first_format = self._format = line_format
         self._path = options.path
         self._order: Order | None = options.order
         self._name = input_name(options.path)
@@ -248,7 +255,7 @@ class _Reading(BaseSourceStage):
         self._stop_at_bad_line = route == "stop"
         self._letters = channel_to(route.sink, run) if isinstance(route, Route) else None
         self._stage = str(info)
-        self._splitter = LineSplitter(options.max_line)
+        self._splitter = line_format.splitter(options.max_line)
         self._max_line = options.max_line
         self._number = self._blank = self._bad = 0
         self._keeps_lines = run.overrides.decoded_again == self.info.number
@@ -303,7 +310,7 @@ class _Reading(BaseSourceStage):
         if data:
             if self._another_file:
                 self._another_file = False
-                self._number = 0 if position is None else position.line
+                self._begin_lines()
             if self._skip:
                 skipped = min(self._skip, len(data))
                 self._skip -= skipped
@@ -382,6 +389,39 @@ class _Reading(BaseSourceStage):
         self._number = position.line
         return offset
 
+    def _begin_lines(self) -> None:
+        """Begin with the first line of a file, or with that of the position."""
+        position = self._position
+        self._number = 0 if position is None else position.line
+        self._format = self._first_format
+        if position is not None and position.head is not None and position.line:
+            self._head(position.head)
+
+    def _head(self, line: bytes) -> None:
+        """Note the header of the lines that follow. Raises CannotOpen."""
+        headed = self._first_format.headed
+        assert headed is not None
+        try:
+            self._format = headed(line.removesuffix(b"\r"))
+        except CannotOpen as error:
+            raise CannotOpen(f"{self._name}: {error}") from error
+
+    def _without_head(self, lines: list[Line]) -> list[Line]:
+        """The lines after the header, if it is among these; the others are blank."""
+        for at, line in enumerate(lines):
+            self._number += 1
+            if isinstance(line, TooLong):
+                raise CannotOpen(f"{self._name}: its first row is longer than max_line")
+            if line.strip():
+                self._head(bytes(line))
+                if self._position is not None:
+                    self._position.head = bytes(line)
+                self.settle_line(self._number)
+                return lines[at + 1 :]
+            self._blank += 1
+            self.settle_line(self._number)
+        return []
+
     def _emit_lines(self) -> None:
         """Emit a chunk of the lines that were read."""
         lines = list(islice(self._lines, min(self._chunk, self.demand)))
@@ -391,6 +431,14 @@ class _Reading(BaseSourceStage):
         first = lines[0]
         if self._number == 0 and not isinstance(first, TooLong):
             lines[0] = first.removeprefix(_BYTE_ORDER_MARK)
+        if self._format.headed is not None:
+            try:
+                lines = self._without_head(lines)
+            except CannotOpen as error:
+                self.fail(error)
+                return
+            if not lines:
+                return
         resuming = position is not None and position.resuming
         values = None if resuming else self._format.decode_all(lines)
         if values is None:

@@ -45,7 +45,8 @@ _GONE = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ESHUTDOWN})
 class LineWriting(BaseSinkStage):
     r"""Writes `encode(values)`, which must be one line with its `\n` for each, of events.
 
-    With `encoded`, values are such lines already, or `Unencoded`.
+    With `encoded`, values are such lines already, or `Unencoded`. With a `delimiter`, they are rows
+    of CSV, which may have line breaks, and the first of them may have a header before it.
 
     `_accepted` are the events whose lines are not written, oldest first: of the `_batch` in
     progress, where `_sent` bytes are written, then of `_buffer`.
@@ -63,6 +64,7 @@ class LineWriting(BaseSinkStage):
         *,
         append: bool,
         encoded: bool = False,
+        delimiter: str = "",
     ) -> None:
         super().__init__(closed)
         self._run = run
@@ -83,8 +85,9 @@ class LineWriting(BaseSinkStage):
         shared = run.overrides.is_on_cluster
         append = append or shared
         self._compressor = compressor(name, whole=append)
-        self._is_plain = self._compressor is PLAIN
-        self._output = _opened(path, name, run, self._ready, append=append)
+        # Whether each line break ends an event.
+        self._is_plain = self._compressor is PLAIN and not delimiter
+        self._output = _opened(path, name, run, self._ready, append=append, delimiter=delimiter)
         run.on_close(self._release)
 
     def on_events(self, events: list[Event[Any]], /) -> None:
@@ -323,7 +326,13 @@ class LineWriting(BaseSinkStage):
 
 
 def _opened(
-    path: Path, name: str, run: Run, ready: Callable[[], None], *, append: bool
+    path: Path,
+    name: str,
+    run: Run,
+    ready: Callable[[], None],
+    *,
+    append: bool,
+    delimiter: str,
 ) -> Descriptor:
     """Open an output, emptied unless `append`. Raises CannotOpen."""
     # Always at the end: where others truncate the file, zeros would fill what they took away.
@@ -332,5 +341,5 @@ def _opened(
     with opening(path, name, flags, "write") as (descriptor, own):
         # Other workers of a cluster may be in the middle of a line.
         alone = not run.overrides.is_on_cluster
-        mend_end(path, descriptor, own, run.errors.warn, alone=alone)
+        mend_end(path, descriptor, own, run.errors.warn, alone=alone, delimiter=delimiter)
         return non_blocking(descriptor, own, run, ready, writing=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["Line", "LineSplitter", "TooLong"]
+from typing import Protocol
+
+__all__ = ["Line", "LineSplitter", "Splitter", "TooLong"]
 
 # Bytes of an overlong line that are kept to show which one it was.
 _HEAD = 256
@@ -23,6 +25,18 @@ class TooLong:
 
 
 Line = bytes | bytearray | TooLong
+
+
+class Splitter(Protocol):
+    """Cuts a stream of bytes into lines, or into rows of several lines."""
+
+    def feed(self, chunk: bytes, /) -> list[Line]:
+        """What ends in the chunk, in order."""
+        ...
+
+    def end(self) -> list[Line]:
+        """What the end of the input ends."""
+        ...
 
 
 class LineSplitter:

@@ -85,6 +85,8 @@ class Position:
         self._several = several
         # How the present file is compressed, and whether it was read to its end.
         self._packed: Kind | None = None
+        self.head: bytes | None = None
+        """The header of the present file, if its lines have one."""
         self._at_end = False
         self._run = run
         self._follow = follow
@@ -220,6 +222,8 @@ class Position:
         self._packed = kind
         offset, ledger, generation = 0, Ledger[int](1), os.urandom(8).hex()
         self._at_end = False
+        head: str | None = None if saved is None else saved.get("head")
+        self.head = None if head is None else head.encode("latin-1")
         # Any: three numbers.
         unended: Any = None
         if saved is not None:
@@ -384,6 +388,8 @@ class Position:
             "finished": list(ledger.finished()),
             "unended": self._unended or (),
         }
+        if self.head is not None:
+            content["head"] = self.head.decode("latin-1")
         if self._packed is not None:
             content["packed"] = self._packed
             content["done"] = self._at_end and not ledger

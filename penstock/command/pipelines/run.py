@@ -49,8 +49,8 @@ __all__ = [
 ]
 
 # The stages that read and write the standard streams: a name, and how the detail begins.
-_READER = (("read_jsonl", "read_lines"), "standard input")
-_WRITER = (("write_jsonl",), "standard output")
+_READER = (("read_jsonl", "read_lines", "read_csv"), "standard input")
+_WRITER = (("write_jsonl", "write_csv"), "standard output")
 
 Beside = Callable[[Running], AbstractContextManager[None]]
 

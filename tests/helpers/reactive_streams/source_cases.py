@@ -25,6 +25,7 @@ from penstock import (
     from_iterable,
     inbox,
     queue_stats,
+    read_csv,
     read_jetstream,
     read_jsonl,
     read_lines,
@@ -98,6 +99,13 @@ def _lines(numbers: Iterable[int]) -> Flowable[int]:
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl", delete=False) as file:
         file.writelines(json.dumps({"n": number}) + "\n" for number in numbers)
     return unpacked(read_jsonl(file.name))
+
+
+def _rows_of_csv(numbers: Iterable[int]) -> Flowable[int]:
+    with tempfile.NamedTemporaryFile("w", suffix=".csv", delete=False) as file:
+        file.write("n\n")
+        file.writelines(f'"{number}"\n' for number in numbers)
+    return unpacked(read_csv(file.name, types={"n": int}))
 
 
 def _decoded_lines(numbers: Iterable[int]) -> Flowable[int]:
@@ -179,6 +187,7 @@ SOURCES = [
     _source("CountedSource", CountedSource, sees_end=False),
     _source("MemorySource", MemorySource, pulls=False, sees_end=False),
     _source("read_jsonl", _lines, pulls=False, sees_end=False),
+    _source("read_csv", _rows_of_csv, pulls=False, sees_end=False),
     _source("read_lines, decoded", _decoded_lines, pulls=False, sees_end=False),
     _plain("read_table", _rows, pulls=False, sees_end=False),
     _plain("read_jetstream", _messages, pulls=False, sees_end=False),
