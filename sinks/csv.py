@@ -4,15 +4,22 @@ Items:   one row for each event, in order, ended by `\n`, after a row with the n
          those given, or those of the first value. Values are dicts, dataclasses, msgspec Structs or
          pydantic models. A field with a delimiter, a quotation mark or a line break is written in
          quotation marks (RFC 4180); None is empty, dates and UUIDs are text, lists and dicts JSON.
-Time:    as `write_jsonl`.
+Time:    a batch is written when it has 64 KiB or 512 events, or at the end of the loop iteration. A
+         full pipe or socket never blocks the loop; a regular file is written on the loop.
 Memory:  at most 1,024 events and their rows.
 Demand:  1,024 at first, then one for each event whose row is written; so a slow reader slows the
          pipeline.
-Ends:    as `write_jsonl`; but events are finished when the system has taken the whole batch that
-         has their rows, because a row may have line breaks.
+Ends:    events are finished when the system has taken the whole batch that has their rows, because
+         a row may have line breaks. At the end of the stream, also by an error, accepted events are
+         still written. On cancel the rest of a partly written batch is written if there is room for
+         it within a second; events not written are returned. A file is closed, standard output and
+         descriptors stay open.
 Errors:  a value that cannot be encoded, or has names that are no columns, fails its event: the
          pipeline stops, or `on_error="skip"` or `route(sink)` go on. A file to append to whose
-         header has other columns than those given is CannotOpen; other errors as of `write_jsonl`.
+         header has other columns than those given is CannotOpen, and so is an output
+         that cannot be opened. A full disk is the system's OSError, and the rows that it cut off
+         are removed again; a reader that has closed the pipe ends the pipeline as OutputClosed,
+         which is not a failure.
 
     source      --a-----------b----|
     write_csv   --id,n\n7,x\n-8,y\n|     a is {"id": 7, "n": "x"}

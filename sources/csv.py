@@ -10,13 +10,17 @@ Memory:  the rows of one read of at most 256 KiB, an unfinished row of at most `
          `position`, a number for each unfinished row.
 Demand:  the input is opened at the first request and read only when there is demand and every
          row already read is out. Bad rows cost no demand.
-Ends:    as `read_jsonl`. With `position`, the next run begins with the first row that was not
-         finished, and knows the names of the columns.
+Ends:    with the input; a followed file never ends. Cancel closes the input. Drain reads no more;
+         rows that were read and cannot be read again (a pipe's) still go out. With `position`, the
+         next run begins with the first row that was not finished, and knows the names of the
+         columns.
 Errors:  a row with another number of fields than the header, or with a text that is not of its
          type, and a line whose quotation mark is not closed, is a bad line: it is reported with the
          number of its row and counted (`on_bad_line="report"`), ends the stream with BadLine
          ("stop"), or goes to a sink of dead letters (`route(sink)`). A header that names a column
-         twice, or lacks one that has a type, is CannotOpen; other errors as of `read_jsonl`.
+         twice, or lacks one that has a type, is CannotOpen; so is an input that cannot be opened,
+         or does not match the position. One that breaks while it is read is InputCorrupt or the
+         system's OSError.
 
     bytes      --id,n\n7,x\n--|
     read_csv   ---------a-----|     {"id": "7", "n": "x"}

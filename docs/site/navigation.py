@@ -13,6 +13,7 @@ SECTIONS: dict[str, list[str]] = {
         "how-to/run-a-file.md",
         "how-to/definition-files.md",
         "how-to/files.md",
+        "how-to/shell.md",
         "how-to/tables.md",
         "how-to/application.md",
         "how-to/notebook.md",

@@ -6,6 +6,8 @@ import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from itertools import chain
+from operator import itemgetter
 from typing import Any, cast
 
 from orjson import loads
@@ -31,16 +33,16 @@ class RowEncoder:
         self._delimiter = delimiter
 
     def __call__(self, values: Iterable[Any]) -> bytes:
-        columns, rows = self.columns, list[list[Any]]()
-        for value in values:
-            row = _named(value)
-            if columns is None:
-                columns = list(map(str, row))
-            rows.append(_row(row, columns))
+        values, columns = list(values), self.columns
         if columns is None:
-            return b""
+            if not values:
+                return b""
+            columns = list(map(str, _named(values[0])))
+        rows = _plain_rows(values, columns)
+        if rows is None:
+            rows = [_row(_named(value), columns) for value in values]
         if not self.has_header:
-            rows.insert(0, list(columns))
+            rows = [columns, *rows]
         text = self._text(rows, csv.QUOTE_MINIMAL)
         if "\r" in text:
             # Before Python 3.13 it is left without quotation marks.
@@ -49,11 +51,26 @@ class RowEncoder:
         self.columns, self.has_header = columns, True
         return text.encode()
 
-    def _text(self, rows: list[list[Any]], quoting: Any) -> str:
+    def _text(self, rows: Sequence[Sequence[Any]], quoting: Any) -> str:
         text = io.StringIO()
         writer = csv.writer(text, delimiter=self._delimiter, lineterminator="\n", quoting=quoting)
         writer.writerows(rows)
         return text.getvalue()
+
+
+def _plain_rows(values: list[Any], columns: list[str]) -> Sequence[Sequence[Any]] | None:
+    """The rows of dicts that have these names, and only values that need no conversion; None where
+    that is not sure."""
+    if set(map(type, values)) != {dict} or set(map(len, values)) != {len(columns)}:
+        return None
+    try:
+        # Any: of one name it returns the value itself.
+        rows: Any = list(map(itemgetter(*columns), values))
+    except KeyError:
+        return None
+    if len(columns) == 1:
+        rows = [(value,) for value in rows]
+    return rows if set(map(type, chain.from_iterable(rows))) <= _PLAIN else None
 
 
 def _row(value: Mapping[str, Any], columns: list[str]) -> list[Any]:

@@ -14,6 +14,8 @@ __all__ = ["COMMANDS", "add_arguments"]
 
 COMMANDS = {
     "run": "pipelines",
+    "distinct": "shell",
+    "map": "shell",
     "draw": "pipelines",
     "check": "pipelines",
     "diff": "pipelines",

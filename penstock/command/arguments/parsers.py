@@ -69,21 +69,30 @@ class Parser(argparse.ArgumentParser):
 
     With `reads_variables`, each option that is not on the command line is taken from the variable
     of the environment with its name, if that is set. It is removed from the environment: the
-    processes that this one starts have options of their own.
+    processes that this one starts have options of their own. With `gathers`, its `paths` may stand
+    between its options. One of `one_of` has to be given.
     """
 
     reads_variables = False
+    gathers = False
+    one_of: tuple[str, ...] = ()
 
     def parse_known_args(self, *args: Any, **named: Any) -> tuple[Any, list[str]]:
         given = self._variables() if self.reads_variables else {}
         for action, variable in given.items():
             action.default = _Unread(variable, os.environ.pop(variable), action.default)
         parsed, strangers = super().parse_known_args(*args, **named)
+        if self.gathers and strangers:
+            # argparse takes those before the first option only.
+            parsed.paths += [word for word in strangers if not word.startswith("-")]
+            strangers = [word for word in strangers if word.startswith("-")]
         if strangers:
             self.error(f"unrecognized arguments: {' '.join(strangers)}{self._guess(strangers[0])}")
         for action in given:
             if isinstance(unread := getattr(parsed, action.dest), _Unread):
                 setattr(parsed, action.dest, self._read(action, unread))
+        if self.one_of and all(getattr(parsed, name) is None for name in self.one_of):
+            self.error("the following arguments are required: FILE[:NAME], - or -c CODE")
         return parsed, strangers
 
     def _variables(self) -> dict[argparse.Action, str]:
@@ -133,7 +142,7 @@ class Options(Protocol):
     def add_argument(self, *names: str, **about: Any) -> argparse.Action: ...
 
 
-def with_file(add_parser: AddParser, name: str, what: str) -> Parser:
+def with_file(add_parser: AddParser, name: str, what: str, *, needed: bool = True) -> Parser:
     parser = add_parser(
         name,
         help=what,
@@ -145,6 +154,7 @@ def with_file(add_parser: AddParser, name: str, what: str) -> Parser:
     parser.add_argument(
         "file",
         metavar="FILE[:NAME]",
+        nargs=None if needed else "?",
         help="a Python file with a pipeline; NAME selects one of several",
     )
     add_traceback(parser)

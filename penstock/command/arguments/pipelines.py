@@ -40,8 +40,19 @@ _HIGHEST_RATE = 1_000_000
 
 
 def add_run(add_parser: AddParser) -> None:
-    run = with_file(add_parser, "run", "run a pipeline until its input ends or a signal comes")
+    run = with_file(
+        add_parser, "run", "run a pipeline until its input ends or a signal comes", needed=False
+    )
+    run.usage = "penstock run FILE[:NAME] | - | -c CODE [options] [-- ARGUMENTS OF THE FILE]"
+    run.add_argument(
+        "--code",
+        "-c",
+        metavar="CODE",
+        help="the pipeline itself, as in 'read_jsonl().pipe(...)', where all of penstock is known; "
+        "without a sink it writes JSON lines to standard output",
+    )
     run.reads_variables = True
+    run.one_of = ("file", "code")
     run.epilog = (
         "Each option can also be set in the environment, as in PENSTOCK_LIMIT=1:64 and "
         "PENSTOCK_DRAIN_DEADLINE=5; PENSTOCK_TRACEBACK is 1 or 0. The command line wins."

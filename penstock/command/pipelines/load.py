@@ -11,7 +11,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.machinery import SourceFileLoader
 from inspect import isfunction, signature
 from traceback import format_exception_only
@@ -25,7 +25,7 @@ from penstock.streams.pipelines.pipeline import Pipeline
 from penstock.streams.protocol.blame import is_ours
 from penstock.streams.runtime.process.loading import loading
 
-__all__ = ["load", "load_module", "path_and_name"]
+__all__ = ["choose", "execute", "load", "load_module", "path_and_name"]
 
 _FOLDERS = ("operators", "sinks", "sources", "streams")
 """Folders of the repository, whose names are not those of installed packages."""
@@ -47,7 +47,7 @@ def load(where: str, arguments: Sequence[str] = (), *, whole: bool = False) -> P
 
         if form_of(path) is not None:
             return _defined(path, name, arguments)
-    return _choose(load_module(path, arguments, "pipeline", whole=whole), path, name)
+    return choose(load_module(path, arguments, "pipeline", whole=whole), path, name)
 
 
 def _defined(path: str, name: str | None, arguments: Sequence[str]) -> Pipeline:
@@ -74,7 +74,7 @@ def load_module(
     folder = os.path.dirname(os.path.realpath(path))
     sys.argv = [path, *arguments]
     sys.path.insert(0, folder)
-    return _import(path, what, whole)
+    return execute(SourceFileLoader(_module_name(path), os.path.abspath(path)), path, what, whole)
 
 
 def _installed(path: str) -> str:
@@ -104,12 +104,19 @@ def _module_name(path: str) -> str:
     return "penstock_pipeline_file" if taken or not stem.isidentifier() else stem
 
 
-def _import(path: str, what: str, whole: bool) -> ModuleType:
-    name = _module_name(path)
-    loader = SourceFileLoader(name, os.path.abspath(path))
+def execute(
+    loader: SourceFileLoader,
+    path: str,
+    what: str,
+    whole: bool,
+    names: Mapping[str, object] | None = None,
+) -> ModuleType:
+    """The module of a loader, which may use these `names` without importing them."""
+    name = loader.name
     spec = importlib.util.spec_from_file_location(name, loader.path, loader=loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
+    vars(module).update(names or {})
     sys.modules[name] = module
     try:
         with loading():
@@ -209,7 +216,8 @@ def _module_of(thing: object) -> str:
     return str(getattr(thing, name, ""))
 
 
-def _choose(module: ModuleType, path: str, name: str | None) -> Pipeline:
+def choose(module: ModuleType, path: str, name: str | None) -> Pipeline:
+    """The pipeline of a module, by its name if there is one. Raises BuildError."""
     if name is not None:
         return _named(module, path, name)
     found = _named_values(module, Pipeline)

@@ -77,6 +77,8 @@ class Options(NamedTuple):
     report_page: ReportPage | None = None
     trace: float | None = None
     show_values: bool = False
+    code: str | None = None
+    """The text of the pipeline, in place of a file."""
     alone: bool = False
     """The process serves only this run and ends after it."""
 
@@ -84,6 +86,15 @@ class Options(NamedTuple):
 def options_of(options: argparse.Namespace, for_the_file: list[str]) -> Options:
     """The options of the command line. Raises BuildError for those that would be ignored."""
     _check_company(options)
+    if options.code is not None and options.file is not None:
+        raise BuildError(f"give either -c or the file {options.file}; what is for it goes after --")
+    if options.file is None:
+        options.file = "-c"
+    if options.file in ("-c", "-") and (options.workers is not None or options.on is not None):
+        raise BuildError(
+            "other processes need a file of which they can import the handlers: write the pipeline "
+            "into one"
+        )
     return Options(
         options.input,
         options.output,
@@ -97,6 +108,7 @@ def options_of(options: argparse.Namespace, for_the_file: list[str]) -> Options:
         ReportPage.of(options),
         options.trace,
         bool(options.show_values),
+        options.code,
         options.alone,
     )
 

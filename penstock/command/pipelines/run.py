@@ -78,7 +78,12 @@ def loaded(where: str, options: Options) -> Pipeline:
     """
     with kept_back() as write_out:
         with kept():
-            pipeline = load(where, options.arguments, whole=options.traceback)
+            if options.code is not None or where == "-":
+                from penstock.command.pipelines.text import from_text
+
+                pipeline = from_text(options)
+            else:
+                pipeline = load(where, options.arguments, whole=options.traceback)
         redirect(pipeline, options)
         write_out(1 in pipeline.standard_streams())
     warnings_to_standard_error()

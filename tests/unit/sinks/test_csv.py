@@ -80,9 +80,10 @@ def test_a_row_that_was_cut_off_is_removed_before_others_are_appended(
 
 
 def test_options_that_make_no_sense_are_refused() -> None:
-    for options in ({"delimiter": "ab"}, {"columns": "ab"}, {"columns": []}):
+    wrong: list[dict[str, Any]] = [{"delimiter": "ab"}, {"columns": "ab"}, {"columns": []}]
+    for options in wrong:
         with pytest.raises(BuildError, match="write_csv"):
-            write_csv("some.csv", **options)  # type: ignore[arg-type]
+            write_csv("some.csv", **options)
 
 
 @given(st.lists(st.fixed_dictionaries({"a": st.text(), "b,c": st.text()}), min_size=1, max_size=20))

@@ -1,0 +1,1 @@
+"""Pipelines of one command line, without a file."""

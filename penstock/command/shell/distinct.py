@@ -1,0 +1,27 @@
+"""`penstock distinct`: the events whose key was not seen for some time."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from penstock.command.pipelines.options import Options
+from penstock.command.pipelines.run import execute, warnings_to_standard_error
+from penstock.command.shell.formats import events, results
+from penstock.operators.distinct_within import distinct_within
+from penstock.streams.base.errors import BuildError
+
+__all__ = ["call"]
+
+
+def call(options: Namespace, words: list[str]) -> int:
+    """Run it; returns the exit status as `penstock run` does. Raises BuildError."""
+    if words:
+        raise BuildError(f"distinct takes nothing after `--`: {' '.join(words)}")
+    warnings_to_standard_error()
+    operator = distinct_within(options.within, by=options.by, time=options.time)
+    pipeline = events(options).pipe(operator).to(results(options))
+    pipeline.check_files()
+    return execute(
+        pipeline,
+        Options(drain_deadline=options.drain_deadline, report=options.report, alone=options.alone),
+    )

@@ -1,0 +1,142 @@
+"""Pipelines of one command line: `run -c`, `run -`, `distinct` and `map`."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ORDERS = '{"id":1,"n":1}\n{"id":2,"n":2}\n{"id":1,"n":3}\n'
+
+Command = Callable[..., Any]
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Path:
+    path = tmp_path / "orders.jsonl"
+    path.write_text(ORDERS)
+    return path
+
+
+def test_a_stream_on_the_command_line_is_written_as_json_lines(
+    penstock: Command, orders: Path
+) -> None:
+    code = 'read_jsonl().pipe(distinct_within(10, by="id"),\nops.map(lambda one: one["n"]))'
+    result = penstock("run", "-c", code, "--input", str(orders))
+    assert (result.status, result.out) == (0, "1\n2\n")
+    assert "3 in, 2 finished, 1 dropped (duplicate)" in result.err
+
+
+def test_a_pipeline_on_the_command_line_may_have_statements_and_arguments(
+    penstock: Command, orders: Path
+) -> None:
+    code = "import sys\npipeline = read_jsonl(sys.argv[1]).to(write_csv())"
+    result = penstock("run", "-c", code, "--report", "none", "--", str(orders))
+    assert (result.status, result.out) == (0, "id,n\n1,1\n2,2\n1,3\n")
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("read_jsonl().pipe(", "-c:1: '(' was never closed"),
+        ("read_jsonl", "'pipeline' is the function 'read_jsonl', which is not called"),
+        ("read_jsonl().pipe(distinct_within(1, bye='n'))", "Did you mean 'by'?"),
+        ("1", "-c has no pipeline"),
+        ("1/0", "ZeroDivisionError"),
+    ],
+)
+def test_a_wrong_text_is_told_by_its_line_without_our_frames(
+    penstock: Command, code: str, told: str
+) -> None:
+    result = penstock("run", "-c", code)
+    assert result.status == 2
+    assert told in result.err
+    assert "streams/" not in result.err
+
+
+def test_an_error_of_a_handler_shows_its_line_of_the_text(penstock: Command) -> None:
+    result = penstock("run", "-c", "from_iterable([1]).pipe(ops.map(lambda n: n / 0))")
+    assert result.status == 1
+    assert "lambda n: n / 0" in result.err
+
+
+def test_a_pipeline_of_standard_input_reads_its_events_elsewhere(
+    process: Command, script: list[str], orders: Path
+) -> None:
+    text = "from penstock import *\npipeline = read_jsonl().to(write_jsonl())\n"
+    words = [*script, "run", "-", "--report", "none"]
+    result = process([*words, "--input", str(orders)], input=text)
+    assert (result.returncode, result.stdout) == (0, ORDERS)
+    result = process(words, input=text)
+    assert result.returncode == 2
+    assert "its source reads standard input too: give the events by --input" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["run"], "arguments are required: FILE[:NAME], - or -c CODE"),
+        (["run", "a.py", "-c", "x"], "either -c or the file a.py"),
+        (["run", "-c", "x", "--workers", "2"], "other processes need a file"),
+        (["distinct", "--by", "id", "--within", "10x"], "is not a time such as"),
+        (["distinct", "--by", "id", "--within", "0s"], "is not a time such as"),
+        (["distinct", "--by", "id", "--within", "1", "--types", "a=int"], "goes with CSV"),
+        (["distinct", "--by", "id", "--within", "1", "a.csv", "--types", "a=x"], "COLUMN=TYPE"),
+        (["map", "some.py"], "say which function"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(penstock: Command, words: list[str], told: str) -> None:
+    result = penstock(*words)
+    assert result.status == 2
+    assert told in result.err
+
+
+def test_distinct_reads_the_formats_that_the_names_say(penstock: Command, tmp_path: Path) -> None:
+    (tmp_path / "1.csv.gz").write_bytes(gzip.compress(b"id,n\n1,x\n1,y\n"))
+    (tmp_path / "2.csv").write_text("id,n\n1,z\n2,7\n")
+    words = ["distinct", "--by", "id", "--within", "1h", "--report", "none"]
+    result = penstock(*words, f"{tmp_path}/*.csv*")
+    assert (result.status, result.out) == (0, "id,n\n1,x\n2,7\n")
+    out = tmp_path / "out.tsv"
+    assert penstock(*words, str(tmp_path / "2.csv"), "--output", str(out)).status == 0
+    assert out.read_text() == "id\tn\n1\tz\n2\t7\n"
+    result = penstock(*words, str(tmp_path / "2.csv"), "--to", "jsonl", "--types", "id=int")
+    assert result.out == '{"id":1,"n":"z"}\n{"id":2,"n":"7"}\n'
+
+
+def test_a_bad_row_makes_the_exit_status_3(penstock: Command, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,n\n1\n2,2\n")
+    words = ["distinct", "--by", "id", "--within", "10", str(tmp_path / "a.csv")]
+    result = penstock(*words)
+    assert (result.status, result.out) == (3, "id,n\n2,2\n")
+
+
+def test_map_calls_a_function_of_a_file_and_goes_on_where_it_ended(
+    penstock: Command, tmp_path: Path, orders: Path
+) -> None:
+    file = tmp_path / "work.py"
+    file.write_text("async def double(event):\n    return {'n': event['n'] * 2}\n")
+    out = tmp_path / "out.jsonl"
+    words = [
+        *("map", f"{file}:double", str(orders), "--by", "id", "--limit", "1:4"),
+        *("--position", str(tmp_path / "place"), "--output", str(out), "--append"),
+    ]
+    assert penstock(*words).status == 0
+    with orders.open("a") as more:
+        more.write('{"id":9,"n":9}\n')
+    assert penstock(*words).status == 0
+    assert sorted(out.read_text().splitlines()) == [f'{{"n":{number}}}' for number in (18, 2, 4, 6)]
+
+
+def test_map_names_a_function_that_is_not_there_and_an_error_stops_it(
+    penstock: Command, tmp_path: Path, orders: Path
+) -> None:
+    file = tmp_path / "other.py"
+    file.write_text("def fails(event):\n    raise ValueError(event)\n")
+    result = penstock("map", f"{file}:work", str(orders))
+    assert (result.status, "has no function 'work'" in result.err) == (2, True)
+    assert penstock("map", f"{file}:fails", str(orders)).status == 1
+    assert penstock("map", f"{file}:fails", str(orders), "--on-error", "skip").status == 3
