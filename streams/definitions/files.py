@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from penstock.streams.base.errors import BadDefinition, CannotOpen, NotNamed, place_in
-from penstock.streams.base.extras import missing_extra
 from penstock.streams.definitions.building import built
 from penstock.streams.definitions.definition import Definition
 from penstock.streams.definitions.names import is_a
 from penstock.streams.definitions.toml_lines import toml_lines
+from penstock.streams.definitions.toml_text import toml_text
 from penstock.streams.stages.stream import Stream
 
 __all__ = ["as_text", "form_of", "parsed", "read_file", "write_file"]
@@ -118,11 +118,7 @@ def as_text(definition: Definition, version: int, form: str) -> str:
         from penstock.streams.definitions.yaml_files import dumped
 
         return dumped(data)
-    try:
-        from tomli_w import dumps
-    except ImportError as error:
-        raise missing_extra("Writing TOML needs tomli-w", "toml") from error
-    return dumps(_without_none(data))
+    return toml_text(data)
 
 
 def _unwritable(data: Any, place: _Place) -> Iterator[tuple[_Place, str]]:
@@ -150,13 +146,3 @@ def _items(data: Any) -> list[tuple[Any, Any]]:
     if is_a(data, dict):
         return list(data.items())
     return [(number, data[number]) for number in range(len(data))] if is_a(data, list) else []
-
-
-def _without_none(data: Any) -> Any:
-    """The same for TOML, which has no null."""
-    if data is None:
-        return {"none": True}
-    if is_a(data, list):
-        return [_without_none(one) for one in data]
-    found = {key: _without_none(one) for key, one in _items(data)}
-    return found if is_a(data, dict) else data

@@ -289,7 +289,7 @@ def test_a_definition_with_a_lambda_is_not_built() -> None:
         Pipeline.from_definition(pipeline.definition())
 
 
-@pytest.mark.parametrize(("form", "module"), [("toml", "tomli_w"), ("yaml", "yaml")])
+@pytest.mark.parametrize(("form", "module"), [("yaml", "yaml")])
 def test_the_extra_of_a_form_is_named_where_it_is_missing(
     form: Any, module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,3 +299,22 @@ def test_the_extra_of_a_form_is_named_where_it_is_missing(
     monkeypatch.delitem(sys.modules, "penstock.streams.definitions.yaml_files", raising=False)
     with pytest.raises(MissingExtra, match=rf"penstock\[{form}\]"):
         read_jsonl().to(write_jsonl()).as_text(form)
+
+
+def test_toml_is_written_with_a_table_for_each_part(tmp_path: Path) -> None:
+    written_by_hand = """\
+penstock = 1
+
+[source]
+use = "from_iterable"
+iterable = ["\\u007f\\n\\"", 1.5, true, { none = true }]
+
+[[operators]]
+use = "map"
+mapper = "builtins:str.upper"
+
+[[sinks]]
+use = "write_jsonl"
+"""
+    pipeline = Pipeline.from_file(written(tmp_path, written_by_hand))
+    assert pipeline.as_text("toml") == written_by_hand
