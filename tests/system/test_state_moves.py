@@ -60,7 +60,7 @@ counts = stateful(
     count, "key", start={"n": 0, "fired": 0}, on_timer=fired, name="counts", store=store
 )
 source = read_kafka(
-    OPTIONS["topic"], OPTIONS["topic"], OPTIONS["servers"], handover=20, config=OPTIONS["config"],
+    OPTIONS["topic"], OPTIONS["topic"], OPTIONS["servers"], handover=60, config=OPTIONS["config"],
     offsets=store,
 )
 results = write_kafka(
