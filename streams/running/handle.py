@@ -72,7 +72,9 @@ class Handle:
         # Writes the report page.
         self._page: Callable[[], None] | None = None
         self._stages = description(flowable, sinks, limit)
-        self._unmarked = sorted({source.number for source, _ in unknown_again(self._stages)})
+        # An engine that moves states has a source that keeps with them what is done.
+        unknown = () if run.overrides.moves_states else unknown_again(self._stages)
+        self._unmarked = sorted({source.number for source, _ in unknown})
         self._room = Room(self._stages)
         run.late_numbers.begin_after(self._stages[-1].number)
         self._plan: list[tuple[StageInfo, Opening]] = [
