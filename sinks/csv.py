@@ -31,6 +31,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.streams.base.errors import BuildError, CannotOpen
+from penstock.streams.base.recorded import recorded
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.io.compression import check_suffix
 from penstock.streams.io.csv_encoding import RowEncoder
@@ -45,6 +46,7 @@ from penstock.streams.stages.sink_stage import BaseSinkStage, Closed, Sink
 __all__ = ["write_csv"]
 
 
+@recorded
 def write_csv(
     path: Path = "-",
     *,

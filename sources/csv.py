@@ -33,6 +33,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from penstock.streams.base.keys import By
+from penstock.streams.base.recorded import recorded
 from penstock.streams.failures.policy import OnBadInput
 from penstock.streams.io.inputs.csv_format import Types, csv_format
 from penstock.streams.io.inputs.patterns import Order
@@ -81,6 +82,7 @@ def read_csv(
 ) -> Flowable[T]: ...
 
 
+@recorded
 @source
 def read_csv(
     path: Paths = "-",
