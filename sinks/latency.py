@@ -24,7 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
 
 from penstock.streams.base.errors import BuildError
-from penstock.streams.base.keys import By, key_function, key_name
+from penstock.streams.base.keys import By, Key, key_name
 from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import is_positive, require_count
 from penstock.streams.diagnostics.histogram import (
@@ -100,7 +100,8 @@ class latency_histogram(Sink[Any]):
             )
         if log is not None:
             require_interval_log()
-        self._key = None if by is None else key_function(by)
+        if by is not None:
+            Key(by)
         require_count("latency_histogram", keys=keys)
         check_stage("latency_histogram", stage)
         details = (
@@ -119,7 +120,7 @@ class latency_histogram(Sink[Any]):
         self.stage = stage
         """The number of the stage whose events it measures; None: those that come here."""
         self._keys = keys
-        self._by = "" if by is None else key_name(by)
+        self._by = by
         self._every = every
         self._log = log
         self._report = report
@@ -138,5 +139,5 @@ class latency_histogram(Sink[Any]):
         else:
             show = partial(_print, stream=report, where=where)
         return LatencyStage(
-            run, closed, self._every, self._log, show, self._by, self._key, self._keys, self.stage
+            run, closed, self._every, self._log, show, self._by, self._keys, self.stage
         )

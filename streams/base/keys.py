@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from penstock.streams.base.errors import WrongType, check_plain
 from penstock.streams.base.validation import require_parameters
 
-__all__ = ["By", "Key", "all_events", "key_function", "key_name"]
+__all__ = ["By", "Key", "all_events", "key_function", "key_name", "lack_of"]
 
 T = TypeVar("T")
 
@@ -118,3 +118,38 @@ all_events.__name__ = "all events"
 def key_name(by: By[Any]) -> str:
     """The name of the key `by` in messages."""
     return getattr(by, "__name__", repr(by)) if callable(by) else str(by)
+
+
+def _inner(value: Any, key: str | int) -> str:
+    """How to read a field of a field, where `key` is a name with dots that is none of `value`'s."""
+    outer, dot, _ = str(key).partition(".")
+    if not dot or not isinstance(value, Mapping) or outer not in value:
+        return ""
+    path = "".join(f"[{part!r}]" for part in str(key).split("."))
+    return f"; a name has no path in it: give a function, such as lambda value: value{path}"
+
+
+def lack_of(
+    value: Any,
+    key: By[Any],
+    use: Callable[[Any], object] = hash,
+    unfit: str = "cannot be a key",
+) -> str | None:
+    """Why `value` has no usable `key`; None for a key function, whose own error says so."""
+    if callable(key):
+        return None
+    part = f"item {key}" if isinstance(key, int) else f"field {key!r}"
+    try:
+        found = key_function(key)(value)
+    except LookupError:
+        return f"the event has no {part}" + _inner(value, key)
+    except (TypeError, AttributeError):
+        return f"the event is of type {type(value).__name__}, which has no {part}"
+    except Exception:
+        # A property of the event, which raised the error itself.
+        return None
+    try:
+        use(found)
+    except Exception:
+        return f"{part} of the event, of type {type(found).__name__}, {unfit}"
+    return None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.streams.base.errors import add_note, message_of
-from penstock.streams.base.keys import By, Key, key_function
+from penstock.streams.base.keys import By, Key, lack_of
 from penstock.streams.base.validation import seconds_of
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import OnError
@@ -84,42 +84,12 @@ class KeyFaults(ErrorPolicy):
         blame(error, self._info, event)
         lack = None
         if self._by is not None:
-            lack = _lack(event.value, self._by, self._use, self._unfit)
+            lack = lack_of(event.value, self._by, self._use, self._unfit)
         is_unhashable = message_of(error).startswith("unhashable type")
         if callable(self._by) and self._use is hash and is_unhashable:
             lack = "a key must be hashable, as strings, numbers and tuples of them are"
         if lack is None and self._time is not None:
-            lack = _lack(event.value, self._time, seconds_of, "cannot be read as a time")
+            lack = lack_of(event.value, self._time, seconds_of, "cannot be read as a time")
         if lack is not None:
             add_note(error, lack + (_ADVICE if self._stops else ""))
         return super().survives(event, error, attempts)
-
-
-def _inner(value: Any, key: str | int) -> str:
-    """How to read a field of a field, where `key` is a name with dots that is none of `value`'s."""
-    outer, dot, _ = str(key).partition(".")
-    if not dot or not isinstance(value, Mapping) or outer not in value:
-        return ""
-    path = "".join(f"[{part!r}]" for part in str(key).split("."))
-    return f"; a name has no path in it: give a function, such as lambda value: value{path}"
-
-
-def _lack(value: Any, key: By[Any], use: Callable[[Any], object], unfit: str) -> str | None:
-    """Why `value` has no usable `key`; None for a key function, whose own error says so."""
-    if callable(key):
-        return None
-    part = f"item {key}" if isinstance(key, int) else f"field {key!r}"
-    try:
-        found = key_function(key)(value)
-    except LookupError:
-        return f"the event has no {part}" + _inner(value, key)
-    except (TypeError, AttributeError):
-        return f"the event is of type {type(value).__name__}, which has no {part}"
-    except Exception:
-        # A property of the event, which raised the error itself.
-        return None
-    try:
-        use(found)
-    except Exception:
-        return f"{part} of the event, of type {type(found).__name__}, {unfit}"
-    return None

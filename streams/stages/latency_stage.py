@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from penstock.streams.base import clock
 from penstock.streams.base.errors import CALL_ERRORS, CannotOpen, add_note, cancelled_inside
+from penstock.streams.base.keys import By, key_function, key_name, lack_of
 from penstock.streams.diagnostics.histogram import IntervalLog, LatencyHistogram, Summary
 from penstock.streams.diagnostics.key_latencies import KeyLatencies
 from penstock.streams.protocol.blame import fail_event
@@ -49,8 +50,7 @@ class LatencyStage(BaseSinkStage):
         every: int | float | None,
         log: str | Path | None,
         report: Report | None,
-        by: str,
-        key: Callable[[Any], Any] | None,
+        by: By[Any] | None,
         keys: int,
         stage: int | None,
     ) -> None:
@@ -69,7 +69,7 @@ class LatencyStage(BaseSinkStage):
         self._since = run.now()
         self._log = None if self._file is None else IntervalLog(self._file, clock.wall())
         # Reads the key of a value, if the times are counted by keys too, each with its own.
-        self._key = key
+        self._key = None if by is None else key_function(by)
         self._by = by
         self._by_key = KeyLatencies(keys)
         self._times: dict[Any, tuple[list[float], list[float]]] = {}
@@ -132,6 +132,8 @@ class LatencyStage(BaseSinkStage):
                         own = times[key] = [], []
                 except CALL_ERRORS as raised:
                     error = fail_event(event, raised, self.info)
+                    if self._by is not None and (lack := lack_of(event.value, self._by)):
+                        add_note(error, lack)
                     self.upstream.cancel()
                     self.close(error)
                     return False
@@ -211,10 +213,10 @@ class LatencyStage(BaseSinkStage):
             "of_stage": self._stage,
             "latency": {n: asdict(s) for n, s in self._summaries(self.latencies()).items()},
         }
-        if self._key is not None:
+        if self._by is not None:
             # They were counted with the latencies.
             hottest, others = self._by_key.statistics()
-            numbers |= {"by": self._by, "by_key": hottest, "other_keys": others}
+            numbers |= {"by": key_name(self._by), "by_key": hottest, "other_keys": others}
         return numbers
 
     def latencies(self) -> dict[str, LatencyHistogram]:

@@ -312,6 +312,14 @@ def test_an_event_whose_key_cannot_be_read_stops_the_pipeline(
     assert numbers["stages"][-1]["latency"]["total"]["count"] >= 2
 
 
+def test_an_error_in_a_key_says_what_the_event_lacks(run: Run) -> None:
+    events = from_iterable([{"user": {"id": 7}}])
+    with pytest.raises(KeyError) as raised:
+        run(events.to(latency_histogram(report=None, by="user.id")).run())
+    *_, lack = raised.value.__notes__
+    assert lack.startswith("the event has no field 'user.id'; a name has no path in it: give")
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
