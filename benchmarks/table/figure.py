@@ -30,6 +30,7 @@ LEFT_ROWS = 20_000
 ROUNDS = 5
 
 OURS = "benchmarks.table.ours"
+PRIORITY = "benchmarks.table.on_priority"
 CASES = {"plain": 20_000, "keyed": 10_000, "results": 0}
 PEERS = {
     "postgresql": (Subject("procrastinate", "benchmarks.table.on_procrastinate", 3),),
@@ -48,6 +49,7 @@ def table() -> None:
             _claim_work_finish(kind, empty)
             _pollers(kind, empty)
             _left(kind, empty)
+            _ranked(kind, empty)
 
 
 @contextmanager
@@ -125,6 +127,24 @@ def _left(kind: str, empty: Callable[[], None]) -> None:
         half, most = (times[int(len(times) * part)] for part in (0.5, 0.99))
         name = f"{count:,} rows left"
         print(f"  {kind:<12}{name:<16}   others wait {half:,.0f} ms, p99 {most:,.0f} ms")
+
+
+def _ranked(kind: str, empty: Callable[[], None]) -> None:
+    """Rows per second that claims take of a million that wait, with priorities and without."""
+    rates: dict[str, list[float]] = {"none": [], "one priority": [], "ten priorities": []}
+    for _ in range(3):
+        for case, found in rates.items():
+            empty()
+            result = run_case(Subject(case, PRIORITY, 1), case, events=0)
+            found.append(result["events"] / result["wall_seconds"])
+    for case in ("one priority", "ten priorities"):
+        rate, found = median(rates[case]), rates[case]
+        # The best of each, since other programs only add to the time.
+        ratio = max(found) / max(rates["none"])
+        print(
+            f"  {kind:<12}{case:<16}{rate:>10,.0f}/s {f'{min(found):,.0f}-{max(found):,.0f}':>18}"
+            f"   {ratio:.2f} x without, wanted 0.8"
+        )
 
 
 def _polled(count: int, empty: Callable[[], None]) -> float:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -165,6 +166,24 @@ def test_an_urgent_row_of_a_key_waits_for_the_earlier_ones_of_it_and_takes_them_
             assert ids(first) == [1]
             rest = await store.claim(9, terms)
             assert ids(rest) == [3, 2, 4, 5]
+
+    run(work())
+
+
+def test_claims_of_sqlite_begin_behind_the_last_one_by_the_index(tmp_path: Path) -> None:
+    async def work() -> None:
+        from penstock.streams.sql_queue.sqlite import statements
+
+        async with opened(f"sqlite:///{tmp_path}/work.db") as store:
+            names: Any = store._names  # type: ignore[attr-defined]  # pyright: ignore
+            words = ("count", "reclaim", "now", "owner", "token", "expires", "exhausted")
+            values = dict.fromkeys([*words, "attempts", "suspect", "urgent", "behind"], 1)
+            text = "EXPLAIN QUERY PLAN " + statements.CLAIM
+            assert names["by_index"] == '"priority", "id"'
+            plan = "\n".join(row[3] for row in await store.query(text, **values))
+        for part in ("(priority<?)", "(priority=? AND id>?)", "(priority>?)"):
+            assert f"SEARCH queue USING INDEX queue_priority {part}" in plan
+        assert "SCAN queue" not in plan
 
     run(work())
 
