@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from threading import Lock
 from time import monotonic, sleep
-from typing import Any, TypeVar
+from typing import Any, LiteralString, TypeVar
 
 import psycopg
 from psycopg import Connection, errors
@@ -31,6 +31,7 @@ from penstock.streams.base.errors import (
 from penstock.streams.delivery.commit import Kind
 from penstock.streams.state.backend import (
     MOST_OVER,
+    Columns,
     KeptStage,
     NotWritten,
     PartsRefused,
@@ -41,11 +42,11 @@ from penstock.streams.state.backend import (
     other_format,
 )
 
-__all__ = ["PostgreSQL"]
+__all__ = ["FORMATS", "SHARED_FORMAT", "Db", "PostgreSQL", "columns_in"]
 
 T = TypeVar("T")
 
-_FORMAT = 1
+FORMATS = _FORMAT, SHARED_FORMAT = 1, 2
 
 _SCHEMA = """
 CREATE TABLE penstock_store (format integer NOT NULL, run text NOT NULL, commits bigint NOT NULL);
@@ -74,6 +75,8 @@ SELECT set_config('synchronous_commit', 'on', false)
 """
 
 _LOCK = "hashtextextended('penstock store in ' || current_schema(), 0)"
+
+_MAKING = "hashtextextended('penstock store made in ' || current_schema(), 0)"
 
 _HOLDER = f"""
 SELECT concat('process ', pid, ' of the server (',
@@ -116,10 +119,15 @@ _SOON, _LATEST = 0.05, 1.0
 # Seconds for which the session of the last run may still be open on the server.
 _LAST_RUN = 5.0
 
-_PASSING = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction)
+_PASSING = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    errors.ReadOnlySqlTransaction,
+    errors.IdleInTransactionSessionTimeout,
+)
 """Errors after which the same call may succeed, perhaps with a new connection."""
 
-_Db = Connection[tuple[Any, ...]]
+Db = Connection[tuple[Any, ...]]
 
 
 class PostgreSQL:
@@ -127,6 +135,12 @@ class PostgreSQL:
 
     in_thread = reads_in_thread = True
     most_rows: int | None = None
+    format = _FORMAT
+    schema: LiteralString = _SCHEMA
+    formats: tuple[int, ...] = (_FORMAT,)
+    """The formats of stores that it may open for writing."""
+    lock: LiteralString = "pg_advisory_lock"
+    """The function by which a session gets the lock of a store."""
 
     def __init__(self, url: str) -> None:
         self.database: tuple[Any, ...] | None = database_at(url)
@@ -135,8 +149,8 @@ class PostgreSQL:
         self._run = ""
         self._commits = 0
         self._ids: dict[str, int] = {}
-        self._reading: _Db | None = None
-        self._writing: _Db | None = None
+        self._reading: Db | None = None
+        self._writing: Db | None = None
         # Of the connection for reading.
         self._lock = Lock()
 
@@ -144,15 +158,21 @@ class PostgreSQL:
         with self._named("open"):
             writing = self._writing = self._connect()
             self._take_lock(writing)
-            self._run = os.urandom(8).hex()
             with writing.transaction():
+                # Others may be about to make it.
+                writing.execute(f"SELECT pg_advisory_xact_lock({_MAKING})")
                 if not _is_store(writing):
-                    writing.execute(_SCHEMA)
-                    writing.execute("INSERT INTO penstock_store VALUES (%s, '', 0)", (_FORMAT,))
-                self._check_format(writing)
-                taken = "UPDATE penstock_store SET run = %s RETURNING commits"
-                ((self._commits,),) = writing.execute(taken, (self._run,)).fetchall()
+                    writing.execute(self.schema)
+                    values = "INSERT INTO penstock_store VALUES (%s, '', 0)"
+                    writing.execute(values, (self.format,))
+                self._check_format(writing, *self.formats)
+                self._begin_run(writing)
         self.open_to_read()
+
+    def _begin_run(self, db: Db) -> None:
+        self._run = os.urandom(8).hex()
+        taken = "UPDATE penstock_store SET run = %s RETURNING commits"
+        ((self._commits,),) = db.execute(taken, (self._run,)).fetchall()
 
     def open_to_read(self) -> None:
         """Connect for reading, also during a run. Raises CannotOpen if there is no store."""
@@ -174,7 +194,7 @@ class PostgreSQL:
     def declare(self, stages: Iterable[KeptStage]) -> None:
         found = list(stages)
 
-        def write(db: _Db) -> None:
+        def write(db: Db) -> None:
             for stage in found:
                 db.execute(
                     "INSERT INTO penstock_stage (name, by, version) VALUES (%s, %s, %s) ON CONFLICT"
@@ -186,7 +206,7 @@ class PostgreSQL:
         self._read_ids()
 
     def forget(self, stage: str) -> None:
-        def write(db: _Db) -> None:
+        def write(db: Db) -> None:
             db.execute("DELETE FROM penstock_state WHERE stage = %s", (self._ids[stage],))
             db.execute("DELETE FROM penstock_stage WHERE name = %s", (stage,))
 
@@ -241,7 +261,7 @@ class PostgreSQL:
             raise psycopg.Rollback
         return refused
 
-    def _put(self, unit: Unit, db: _Db) -> None:
+    def _put_parts(self, unit: Unit, db: Db) -> None:
         try:
             for kind, values in unit.parts.items():
                 _write_part(db, kind, values)
@@ -249,20 +269,12 @@ class PostgreSQL:
             raise
         except Exception as error:
             raise NotWritten(error) from error
+
+    def _put(self, unit: Unit, db: Db) -> None:
+        self._put_parts(unit, db)
         for stage, rows in unit.rows.items():
             if rows:
-                keys, states, versions, timers, due = zip(*rows, strict=True)
-                db.execute(
-                    _PUT,
-                    (
-                        self._ids[stage],
-                        [key.decode() for key in keys],
-                        [state.decode() for state in states],
-                        list(versions),
-                        [one.decode() for one in timers],
-                        list(due),
-                    ),
-                )
+                db.execute(_PUT, (self._ids[stage], *columns_in(rows)))
         for stage, gone in unit.gone.items():
             texts = [key.decode() for key in gone]
             delete = "DELETE FROM penstock_state WHERE stage = %s AND key = ANY(%s)"
@@ -274,6 +286,9 @@ class PostgreSQL:
             db.execute(_MARK, (list(unit.marks), list(unit.marks.values())))
 
     def scan(self, stage: str) -> Iterator[Row]:
+        return map(_row, self._scan(f"{_ROWS} ORDER BY key", self._ids[stage]))
+
+    def _scan(self, statement: Any, *values: object) -> Iterator[tuple[Any, ...]]:
         # A connection of its own: what is read is one state of the store, however long it takes.
         with (
             self._named("read"),
@@ -282,8 +297,8 @@ class PostgreSQL:
             db.cursor("states") as cursor,
         ):
             cursor.itersize = 1_000
-            cursor.execute(f"{_ROWS} ORDER BY key", (self._ids[stage],))
-            yield from map(_row, cursor)
+            cursor.execute(statement, values)
+            yield from cursor
 
     def size(self, stage: str) -> tuple[int, int]:
         ((keys, size),) = self._read(
@@ -302,8 +317,8 @@ class PostgreSQL:
 
     # The connections.
 
-    def _connect(self) -> _Db:
-        db: _Db = psycopg.connect(self._conninfo, autocommit=True)
+    def _connect(self) -> Db:
+        db: Db = psycopg.connect(self._conninfo, autocommit=True)
         try:
             # First: what is set in a pool would be other programs'.
             self._check_server(db)
@@ -313,7 +328,7 @@ class PostgreSQL:
             raise
         return db
 
-    def _check_server(self, db: _Db) -> None:
+    def _check_server(self, db: Db) -> None:
         ((pid,),) = db.execute("SELECT pg_backend_pid()", prepare=False).fetchall()
         if pid != db.info.backend_pid:
             raise CannotOpen(
@@ -328,11 +343,11 @@ class PostgreSQL:
                 "use a database that was made with ENCODING 'UTF8'."
             )
 
-    def _take_lock(self, db: _Db) -> None:
+    def _take_lock(self, db: Db) -> None:
         try:
             with db.transaction():
                 db.execute("SELECT set_config('lock_timeout', %s, true)", (f"{_LAST_RUN:g}s",))
-                db.execute(f"SELECT pg_advisory_lock({_LOCK})")
+                db.execute(f"SELECT {self.lock}({_LOCK})")
         except errors.LockNotAvailable as error:
             holders = " and ".join(who for (who,) in db.execute(_HOLDER).fetchall())
             raise CannotOpen(
@@ -341,23 +356,23 @@ class PostgreSQL:
                 "?options=-csearch_path%3DSCHEMA."
             ) from error
 
-    def _writer(self) -> _Db:
+    def _writer(self) -> Db:
         """The connection for writing, a new one if it was lost."""
         db = self._writing
         assert db is not None
         if db.closed:
             db = self._writing = self._connect()
             # Its old session may have it still; what is written does not depend on it.
-            db.execute(f"SELECT pg_try_advisory_lock({_LOCK})")
+            db.execute(f"SELECT {self.lock.replace('pg_', 'pg_try_')}({_LOCK})")
         return db
 
-    def _write(self, work: Callable[[_Db], None]) -> None:
+    def _write(self, work: Callable[[Db], None]) -> None:
         """Do this in one transaction, once."""
         with self._named("write"):
             self._insist(partial(self._try, work))
         self._commits += 1
 
-    def _try(self, work: Callable[[_Db], None]) -> None:
+    def _try(self, work: Callable[[Db], None]) -> None:
         db = self._writer()
         with db.transaction():
             # It waits until a transaction of a lost connection has ended.
@@ -415,16 +430,21 @@ class PostgreSQL:
                 f"Cannot {what} the store {self._name}: {first_line(error)}."
             ) from error
 
-    def _check_format(self, db: _Db) -> None:
+    def _check_format(self, db: Db, *formats: int) -> None:
         if not _is_store(db):
             raise CannotOpen(
                 f"{self._name} is not a store yet: no run has begun to use it, or it is another "
                 "database or schema."
             )
-        found = db.execute("SELECT format FROM penstock_store").fetchall()
-        if found != [(_FORMAT,)]:
-            version = found[0][0] if found else "unknown"
-            raise other_format(self._name, version, _FORMAT)
+        found = [format for (format,) in db.execute("SELECT format FROM penstock_store").fetchall()]
+        if len(found) != 1 or found[0] not in FORMATS:
+            raise other_format(self._name, found[0] if found else "unknown", _FORMAT)
+        if formats and found[0] not in formats:
+            raise CannotOpen(
+                f"The store {self._name} was made with shared={found[0] == SHARED_FORMAT}, which "
+                "cannot be changed: use it like that, or another store; one in another schema has "
+                "a URL with ?options=-csearch_path%3DSCHEMA."
+            )
 
     def _read_ids(self) -> None:
         self._ids = dict(self._read("SELECT name, id FROM penstock_stage"))
@@ -434,7 +454,7 @@ class _Awaited:
     """A connection whose answers are awaited, which they need not be: kinds of parts also write in
     transactions of an event loop."""
 
-    def __init__(self, db: _Db) -> None:
+    def __init__(self, db: Db) -> None:
         self._db = db
 
     async def execute(self, *statement: Any) -> _AwaitedCursor:
@@ -451,7 +471,7 @@ class _AwaitedCursor:
         return self._cursor.fetchall()
 
 
-def _write_part(db: _Db, kind: Kind, values: list[Any]) -> None:
+def _write_part(db: Db, kind: Kind, values: list[Any]) -> None:
     """Write values of a kind, which awaits nothing but the connection."""
     writing: Coroutine[Any, Any, None] | None = kind.write(_Awaited(db), values)
     if writing is None:
@@ -464,9 +484,21 @@ def _write_part(db: _Db, kind: Kind, values: list[Any]) -> None:
     raise TypeError(f"{kind} waits for something else than the connection")
 
 
-def _is_store(db: _Db) -> bool:
+def _is_store(db: Db) -> bool:
     ((found,),) = db.execute("SELECT to_regclass('penstock_store') IS NOT NULL").fetchall()
     return bool(found)
+
+
+def columns_in(rows: Sequence[Columns]) -> tuple[list[Any], ...]:
+    """The columns of rows, as a statement takes them."""
+    keys, states, versions, timers, due = zip(*rows, strict=True)
+    return (
+        [key.decode() for key in keys],
+        [state.decode() for state in states],
+        list(versions),
+        [one.decode() for one in timers],
+        list(due),
+    )
 
 
 def _row(columns: tuple[Any, ...]) -> Row:

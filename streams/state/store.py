@@ -56,6 +56,9 @@ class Store:
     With `standby` each member keeps copies of the other partitions too, and takes one over at once.
     `config` has other settings of the client.
 
+    With `shared` several runs use a store in PostgreSQL at a time, in the same way: each has the
+    states of the partitions that it reads by `read_kafka(offsets=store)`.
+
     `cache` is the number of keys whose states stay in memory, besides those that wait for a commit.
     Raises BuildError for wrong options, and MissingExtra if the package for PostgreSQL, RocksDB,
     NATS or Kafka is not installed.
@@ -72,6 +75,7 @@ class Store:
         durable: bool = False,
         cache: int = 100_000,
         standby: bool = False,
+        shared: bool = False,
         config: Mapping[str, Any] | None = None,
     ) -> None:
         where = os.fspath(path) if is_path(path) else ""
@@ -90,8 +94,13 @@ class Store:
         if not isinstance(cast(Any, standby), bool):
             raise BuildError(f"Store(standby={standby!r}): True or False is needed")
         folder = None if local is None else os.fspath(local)
-        kafka = partial(backend_at, standby=standby, config=config)
-        open_ = partial(kafka, where, durable=durable, local=folder)
+        if shared and not is_postgresql(where):
+            raise BuildError(
+                f"Store({redacted(where)!r}, shared=True): of these only a store in PostgreSQL is "
+                "shared; give a URL such as postgresql://user@host/name"
+            )
+        others = partial(backend_at, standby=standby, config=config, shared=shared)
+        open_ = partial(others, where, durable=durable, local=folder)
         self._set(open_, redacted(where), every, cache)
         self._is_stored = True
         self._where = where
@@ -260,6 +269,7 @@ def backend_at(
     durable: bool = False,
     local: str | None = None,
     standby: bool = False,
+    shared: bool = False,
     config: Mapping[str, Any] | None = None,
 ) -> SQLite | PostgreSQL | Rocks | JetStream | Kafka:
     """The backend for a path or a URL. Raises BuildError for what is neither, and MissingExtra."""
@@ -291,6 +301,10 @@ def backend_at(
         from penstock.streams.state.postgresql import PostgreSQL
     except ImportError as error:
         raise missing_extra(f"A store in PostgreSQL needs psycopg ({error})", "postgres") from error
+    if shared:
+        from penstock.streams.state.postgresql_shared import SharedPostgreSQL
+
+        return SharedPostgreSQL(path)
     return PostgreSQL(path)
 
 

@@ -10,6 +10,7 @@ import pytest
 from penstock.streams.nats.client.server import Servers
 from penstock.streams.state.backend import Moving, Unit
 from penstock.streams.state.jetstream.moving import MovingJetStream
+from penstock.streams.state.postgresql_shared import SharedPostgreSQL
 from penstock.streams.testing import moving_laws as laws
 from penstock.streams.testing.backend_laws import LAWS, Law
 from penstock.streams.testing.fleet import Fleet, FleetMember
@@ -17,10 +18,13 @@ from penstock.streams.testing.limiter_laws import LawBroken
 from penstock.streams.testing.moving_laws import MOVING_LAWS, MovingLaw, whole
 
 
-@pytest.fixture(params=["memory", "jetstream", "jetstream local"])
+@pytest.fixture(params=["memory", "postgresql", "jetstream", "jetstream local"])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Moving]:
     if request.param == "memory":
         return Fleet().member
+    if request.param == "postgresql":
+        url: str = request.getfixturevalue("postgres")
+        return lambda: SharedPostgreSQL(url)
     servers: Servers = request.getfixturevalue("large_server")
     # All of the machines, or processes of one machine.
     local = str(tmp_path) if "local" in request.param else None

@@ -19,7 +19,7 @@ from orjson import OPT_APPEND_NEWLINE, Fragment, JSONDecodeError, dumps, loads
 
 from penstock.command.output import counted, mention, put, put_one
 from penstock.command.state.text import Mark, Stage, TimeLine, as_text
-from penstock.streams.base.database_url import redacted
+from penstock.streams.base.database_url import is_postgresql, redacted
 from penstock.streams.base.errors import BuildError, WrongType
 from penstock.streams.io.kept_position import position_in
 from penstock.streams.state.backend import KeptStage, Row, Unit
@@ -47,21 +47,27 @@ Backend: TypeAlias = "SQLite | PostgreSQL | Rocks | JetStream | Kafka"
 def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     """Run an action; returns the exit status: 1 if the key that it is about is not there."""
     try:
-        with _opened(options.store, writes=options.action in _WRITING) as store:
+        with _opened(options.store, options.action) as store:
             return _ACTIONS[options.action](store, options)
     except KeyboardInterrupt:
         return 0
 
 
 @contextmanager
-def _opened(path: str, *, writes: bool) -> Generator[Backend]:
+def _opened(path: str, action: str) -> Generator[Backend]:
     """The store in a file or a database. Raises CannotOpen."""
     store = backend_at(path)
     try:
         # Opened to read first: to open for writing creates a store where there is none.
         store.open_to_read()
-        if writes:
+        if action in _WRITING:
             store.close()
+            if action == "drop" and is_postgresql(path):
+                from penstock.streams.state.postgresql import FORMATS, PostgreSQL
+
+                # Of a shared one it deletes the states of all partitions.
+                assert isinstance(store, PostgreSQL)
+                store.formats = FORMATS
             store.open()
         yield store
     finally:
