@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import bz2
 import gzip
 import lzma
@@ -165,6 +166,27 @@ def test_a_compressed_file_of_which_all_is_done_is_not_decompressed_again(
 
 def _refuse(line: bytes) -> bytes:
     raise ValueError("no")
+
+
+def test_a_compressed_file_that_was_read_to_its_end_is_not_done_while_a_line_of_it_is_unfinished(
+    run: Run, tmp_path: Path
+) -> None:
+    file, place = tmp_path / "some.log.gz", tmp_path / "some.position"
+    write(file, "a", "b", "c")
+    source = read_lines(file, position=place)
+
+    async def handler(line: str) -> str:
+        await asyncio.sleep(1_000_000 if line == "b" else 1)
+        return line
+
+    async def until_cancelled() -> None:
+        running = source.pipe(adaptive_flat_map(handler, Fixed(8))).to(collect([])).start()
+        await asyncio.sleep(10)
+        running.cancel()
+        await running.wait()
+
+    run(until_cancelled())
+    assert run(read(source)) == ["b"]
 
 
 def test_members_that_are_appended_to_a_compressed_file_are_read_by_the_next_run(
