@@ -168,6 +168,8 @@ NOT_A_STAGES = {
     "to_future.py",
     "table.py",
     "worker.py",
+    "background.py",
+    "collector.py",
 }
 
 
