@@ -218,7 +218,7 @@ def test_the_table_of_operators_names_every_public_one_and_no_other() -> None:
     public |= {name: getattr(rx, name) for name in rx.__all__}
     assert sorted(listed) == sorted(public)
     for name, options in listed.items():
-        said = [option.split("=")[0].strip(" *") for option in options.split(",") if option]
+        said = [option.split("=")[0].strip(" *") for option in options.split(", ") if option]
         assert said == list(inspect.signature(public[name]).parameters), name
 
 

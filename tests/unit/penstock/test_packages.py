@@ -50,7 +50,10 @@ def test_a_wheel_has_the_modules_of_the_folders(checkout: Path, tmp_path: Path) 
     page = "penstock/streams/telemetry/page"
     assert sorted(name for name in names if not name.endswith(".py")) == [
         "penstock/py.typed",
-        *(f"{page}/{name}" for name in ("icon.svg", "index.html", "page.css", "page.js")),
+        *(
+            f"{page}/{name}"
+            for name in ("all.html", "all.js", "icon.svg", "index.html", "page.css", "page.js")
+        ),
         "penstock/streams/telemetry/report/page.css",
     ]
 

@@ -62,6 +62,7 @@ class Shelf:
     again: list[int]
 
     refused: ClassVar[dict[str, str]] = {"batch": "a shelf takes one at a time"}
+    moves_states: ClassVar[bool] = False
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._name = options.on.partition("://")[2]
