@@ -418,13 +418,13 @@ def _objectives(stages: list[dict[str, Any]]) -> list[str]:
         if "objective" not in stage:
             continue
         good, count = stage["good"], stage["good"] + stage["bad"]
-        asked = f"{stage['share']:.10g}"
+        asked = f"{100 * stage['share']:.10g} %"
         if not count:
             lines.append(f"  objective {stage['objective']}: no events")
             continue
         verdict = "kept" if stage["kept"] else "MISSED"
         # Rounded down: what is missed by a little must not look as if it were kept.
-        share = f"{good * 100_000 // count / 100_000:.10g}"
+        share = f"{good * 100_000 // count / 1_000:.10g} %"
         of = stage["of"] if stage["of"] == "events" else "slices of 10 s"
         lines.append(
             f"  objective {stage['objective']}: {verdict}, {share} of {count:,} {of} were good, "

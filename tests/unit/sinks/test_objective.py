@@ -183,8 +183,8 @@ def test_the_report_has_a_line_for_each(run: Run) -> None:
         ).run()
     )
     assert str(report).splitlines()[-3:] == [
-        "  objective service < 2500ms: kept, 0.66666 of 3 events were good, 0.6 are asked for",
-        "  objective all: MISSED, 0 of 1 slices of 10 s were good, 0.99 are asked for",
+        "  objective service < 2500ms: kept, 66.666 % of 3 events were good, 60 % are asked for",
+        "  objective all: MISSED, 0 % of 1 slices of 10 s were good, 99 % are asked for",
         "  objective none: no events",
     ]
 
