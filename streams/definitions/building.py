@@ -369,7 +369,14 @@ def _refuse(data: Any, path: Path, what: str, found: Any) -> NoReturn:
             "there is no `use`, which says by its name what this is, as in use = 'map'", path
         )
     name = table.get("use", data)
-    raise BadDefinition(f"{name!r} is not {what}, but {shown(found)}", path)
+    raise BadDefinition(f"{name!r} is not {what}, but {_kind(found)}", path)
+
+
+def _kind(thing: Any) -> str:
+    """What a thing is in a pipeline: the types of sources and sinks have names for us only."""
+    if is_a(thing, Stream):
+        return "a source"
+    return "a sink" if isinstance(thing, Sink) else shown(thing)
 
 
 def _unknown(path: Path, key: str, known: Iterable[str], what: str) -> NoReturn:

@@ -158,8 +158,9 @@ def test_variables_of_the_environment_stand_for_texts(
         ("[source]", "[[source]]", ":3: source: there is one source: write [source]"),
         (f"{HERE}:project", "billing.project", ":13: operator 2, handler: 'billing.project' is not the name of a function, which is module:name (did you mean 'billing:project'?)"),  # noqa: E501
         (f"{HERE}:project", "billing.py:project", ":13: operator 2, handler: billing.py:project: a module has no .py in its name (did you mean 'billing:project'?)"),  # noqa: E501
-        ('"write_jsonl"', '"read_jsonl"', ":18: sink 1: 'read_jsonl' is not a sink, but a Flowable"),  # noqa: E501
-        ('"read_jsonl"', '"write_jsonl"', ":3: source: 'write_jsonl' is not a source, but a _JsonLines"),  # noqa: E501
+        ('"write_jsonl"', '"read_jsonl"', ":18: sink 1: 'read_jsonl' is not a sink, but a source"),
+        ('"read_jsonl"', '"write_jsonl"', ":3: source: 'write_jsonl' is not a source, but a sink"),
+        ('"write_jsonl"', '"builtins:dict"', ":18: sink 1: 'builtins:dict' is not a sink, but a dict"),  # noqa: E501
         ('use = "filter"', 'use = "Fixed"\nlimit = 1', ":10: operator 1, predicate: Fixed has no option 'predicate'. It takes limit"),  # noqa: E501
         ('"orders.jsonl"', '"${NOPE}"', ":5: source, path: the variable NOPE of the environment is not set; "),  # noqa: E501
         ('"orders.jsonl"', '{ shared = "x" }', ":5: source, path, shared: there is no 'x' in [shared]"),  # noqa: E501
@@ -297,7 +298,7 @@ def test_the_extra_of_a_form_is_named_where_it_is_missing(
 
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delitem(sys.modules, "penstock.streams.definitions.yaml_files", raising=False)
-    with pytest.raises(MissingExtra, match=rf"penstock\[{form}\]"):
+    with pytest.raises(MissingExtra, match=rf"\[{form}\]"):
         read_jsonl().to(write_jsonl()).as_text(form)
 
 
