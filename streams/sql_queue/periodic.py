@@ -50,9 +50,14 @@ class Periodic:
         if self.every is not None and not (
             is_at_least(self.every, 0.1) and self.every < float("inf")
         ):
-            raise BuildError(f"Periodic(every={self.every!r}): at least 0.1 s is needed")
+            raise BuildError(
+                f"Periodic(every={self.every!r}): a number of seconds is needed, at least 0.1"
+            )
         if self.missed not in ("last", "all", "none"):
             raise BuildError(f'Periodic(missed={self.missed!r}): "last", "all" or "none" is needed')
+        if not isinstance(self.tz, tzinfo):
+            zone = 'such as ZoneInfo("Europe/Athens")'
+            raise BuildError(f"Periodic(tz={self.tz!r}): a zone is needed, {zone}")
         try:
             payload_of(self.payload)
             next(self.times(0.0))

@@ -172,6 +172,18 @@ def test_a_wrong_schedule_is_refused(options: dict[str, Any]) -> None:
         Periodic({}, **options)
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"every": "5m"}, r"every='5m'\): a number of seconds is needed, at least 0.1"),
+        ({"cron": "0 2 * * *", "tz": "UTC"}, r"tz='UTC'\): a zone is needed, such as ZoneInfo\("),
+    ],
+)
+def test_a_wrong_schedule_is_told_what_it_needs(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(BuildError, match=told):
+        Periodic({}, **options)
+
+
 def test_a_payload_that_is_no_object_and_jobs_that_are_none_are_refused() -> None:
     with pytest.raises(BuildError, match="JSON objects"):
         Periodic([1], every=1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
