@@ -62,6 +62,7 @@ class Lifted(BaseDemandStage):
         self._outputs: list[Any] = []
         # The event that is being fed: an Any, because it may change inside a call.
         self._fed: Any = None
+        self._source_error: Exception | None = None
         # Whether one input may be answered with more outputs than are requested.
         self._one_by_one = one_by_one
         self._chain: Observable[Any] = Observable(self._subscribed)
@@ -139,7 +140,7 @@ class Lifted(BaseDemandStage):
         fed = self.failing()
         if fed is not None:
             fail_event(fed, error, self.info)
-        else:
+        elif error is not self._source_error:
             add_note(error, f"in {self.info}")
         self.fail(error)
 
@@ -222,6 +223,7 @@ class Lifted(BaseDemandStage):
     def on_error(self, error: BaseException, /) -> None:
         if isinstance(error, Exception) and self._inlet is not None:
             self.end()
+            self._source_error = error
             self._inlet.on_error(error)
         elif self.state < CLOSED:
             super().on_error(error)

@@ -30,10 +30,12 @@ from penstock import (
     from_iterable,
     group_by,
     lift,
+    read_jsonl,
+    run,
     spread,
 )
 from penstock import ops as _ours
-from penstock.streams.base.errors import BuildError, HoldExceeded, NoLoop, PenstockError
+from penstock.streams.base.errors import BuildError, CannotOpen, HoldExceeded, NoLoop, PenstockError
 from penstock.streams.protocol.event import Ending
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -961,3 +963,13 @@ def test_an_operator_that_was_cancelled_holds_nothing() -> None:
         return [stage.get("waiting", 0) for stage in report.statistics["stages"]]
 
     assert run_virtual(story()) == [0, 0, 0]
+
+
+@pytest.mark.parametrize("operator", [ops.take(1), ops.pairwise(), ops.to_list()])
+def test_an_error_of_the_source_is_not_said_to_be_of_an_operator(
+    operator: Any, tmp_path: Path
+) -> None:
+    missing = read_jsonl(tmp_path / "missing.jsonl")
+    with pytest.raises(CannotOpen) as told:
+        run(missing.pipe(operator).to(collect([])))
+    assert not hasattr(told.value, "__notes__")
