@@ -10,12 +10,15 @@ import os
 import sqlite3
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import closing, contextmanager
+from itertools import islice
+from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import Any
 
 from penstock.streams.base.errors import CannotOpen
 from penstock.streams.state.backend import KeptStage, MovingRow, Row, Unit, other_format
 from penstock.streams.state.changelog import Change
+from penstock.streams.state.sqlite import SQLite
 
 __all__ = ["Copy"]
 
@@ -45,6 +48,8 @@ _ROWS = "SELECT partition, key, state, version, timers, due FROM penstock_state 
 
 # Keys that are asked for by one statement.
 _MOST_KEYS = 500
+# Rows that are written to a backup at once.
+_MOST_ROWS = 5_000
 
 
 class Copy:
@@ -217,9 +222,31 @@ class Copy:
         return keys, size
 
     def backup(self, path: str) -> None:
-        """Write the copy to a new file too."""
-        with self._named(), closing(self._connect()) as connection:
-            connection.execute("VACUUM INTO ?", (path,))
+        """Write what is here to a new file, which is a store of one run. Raises CannotOpen."""
+        with (
+            TemporaryDirectory(prefix="backup-", dir=os.path.dirname(self._path)) as folder,
+            self._named(),
+            closing(self._connect()) as reading,
+        ):
+            # All that is read is one state of the file.
+            reading.execute("BEGIN")
+            store = SQLite(os.path.join(folder, "store"))
+            store.open()
+            try:
+                self._write_to(store, reading)
+                store.backup(path)
+            finally:
+                store.close()
+
+    def _write_to(self, store: SQLite, reading: sqlite3.Connection) -> None:
+        stages = self.stages()
+        store.declare(stages)
+        for stage in stages:
+            rows = map(_row, reading.execute(f"{_ROWS}{self._here}", (stage.name,)))
+            while some := list(islice(rows, _MOST_ROWS)):
+                store.commit(Unit({stage.name: some}))
+        marks = f"SELECT name, mark FROM penstock_mark WHERE true{self._here}"
+        store.commit(Unit(marks=dict(reading.execute(marks))))
 
     # The connections.
 

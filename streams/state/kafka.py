@@ -300,6 +300,10 @@ class Kafka:
 
     def backup(self, path: str) -> None:
         """Write a copy of the current state to a new file. Raises CannotOpen."""
+        if os.path.exists(path):
+            raise CannotOpen(
+                f"Cannot copy the states in the topic {self._topic.name!r} to {path}: it exists."
+            )
         self._copy.backup(path)
 
     # Committing.

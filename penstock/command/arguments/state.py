@@ -68,6 +68,12 @@ def _add_backup(add_parser: AddParser, name: str) -> None:
 def _action(add_parser: AddParser, name: str, what: str) -> argparse.ArgumentParser:
     parser = plain(add_parser, name, what)
     parser.add_argument("store", metavar="STORE", help="a file or a URL, as in Store(...)")
+    parser.add_argument(
+        "--kafka-config",
+        metavar="PATH",
+        help="with a store at kafka://: a file with settings of the client, such as sasl.username, "
+        "one name=value per line",
+    )
     return parser
 
 

@@ -22,9 +22,10 @@ from penstock.command.cluster.broker import (
     head,
     name_of,
 )
+from penstock.command.kafka_config import settings_in
 from penstock.command.output import aligned, counted, mention
 from penstock.command.pipelines.options import Options
-from penstock.streams.base.errors import BuildError, CannotOpen
+from penstock.streams.base.errors import BuildError
 from penstock.streams.base.keys import By, key_function
 from penstock.streams.failures.policy import retry, route
 from penstock.streams.io.body import json_value
@@ -58,29 +59,8 @@ def layout_of(options: argparse.Namespace) -> Layout:
     servers, topic = address_of(options.on)
     file = getattr(options, "file", None)
     group = (options.name or "") if file is None else name_of(file, options.name)
-    config = {} if options.kafka_config is None else _settings_in(options.kafka_config)
+    config = {} if options.kafka_config is None else settings_in(options.kafka_config)
     return Layout(servers, topic, group, config, **sizes)
-
-
-def _settings_in(path: str) -> dict[str, Any]:
-    """The settings in a file of lines `name=value`, such as client.properties."""
-    settings: dict[str, Any] = {}
-    try:
-        with open(path, encoding="utf-8") as file:
-            lines = file.read().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise CannotOpen(f"--kafka-config {path}: {error}") from None
-    for number, line in enumerate(map(str.strip, lines), 1):
-        if not line or line.startswith(("#", "!")):
-            continue
-        name, equals, value = line.partition("=")
-        if not equals:
-            raise BuildError(f"--kafka-config {path}, line {number}: write name=value")
-        value = value.strip()
-        # A password with zeros in front is not a number.
-        is_number = value.isdecimal() and str(int(value)) == value
-        settings[name.strip()] = int(value) if is_number else value
-    return settings
 
 
 class Kafka:

@@ -47,16 +47,23 @@ Backend: TypeAlias = "SQLite | PostgreSQL | Rocks | JetStream | Kafka"
 def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     """Run an action; returns the exit status: 1 if the key that it is about is not there."""
     try:
-        with _opened(options.store, options.action) as store:
+        with _opened(options.store, options.action, options.kafka_config) as store:
             return _ACTIONS[options.action](store, options)
     except KeyboardInterrupt:
         return 0
 
 
 @contextmanager
-def _opened(path: str, action: str) -> Generator[Backend]:
-    """The store in a file or a database. Raises CannotOpen."""
-    store = backend_at(path)
+def _opened(path: str, action: str, kafka_config: str | None) -> Generator[Backend]:
+    """The store in a file or on servers. Raises BuildError, of which CannotOpen is one."""
+    config: dict[str, Any] | None = None
+    if kafka_config is not None:
+        if not path.lower().startswith("kafka://"):
+            raise BuildError("--kafka-config goes with a store at kafka://BROKERS/TOPIC")
+        from penstock.command.kafka_config import settings_in
+
+        config = settings_in(kafka_config)
+    store = backend_at(path, config=config)
     try:
         # Opened to read first: to open for writing creates a store where there is none.
         store.open_to_read()

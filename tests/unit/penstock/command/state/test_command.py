@@ -461,6 +461,7 @@ def test_nothing_is_changed_while_a_run_uses_the_store(
         (("peek", "--stage", "\udcff"), "has no stage"),
         (("peek", "--stage", "visits", "--count", "0"), "at least 1"),
         (("backup", "/nowhere/copy.state"), "to /nowhere/copy.state: "),
+        (("show", "--kafka-config", "a"), "--kafka-config goes with a store at kafka://"),
     ],
 )
 def test_a_mistake_is_said_in_a_line_and_changes_nothing(
