@@ -55,7 +55,7 @@ class Periodic:
             )
         if self.missed not in ("last", "all", "none"):
             raise BuildError(f'Periodic(missed={self.missed!r}): "last", "all" or "none" is needed')
-        if not isinstance(self.tz, tzinfo):
+        if not isinstance(self.tz, tzinfo):  # pyright: ignore[reportUnnecessaryIsInstance]
             zone = 'such as ZoneInfo("Europe/Athens")'
             raise BuildError(f"Periodic(tz={self.tz!r}): a zone is needed, {zone}")
         try:
