@@ -107,7 +107,7 @@ def read_csv(
     `read_jsonl`; `max_line` is that of a whole row.
 
     Raises BuildError for options that cannot be combined, MissingExtra for `.zst` without the extra
-    `zstd`.
+    `zstd` and for a URL without `objects`.
 
     >>> import os
     >>> from penstock import for_each, read_csv, run

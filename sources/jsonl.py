@@ -9,7 +9,7 @@ Time:    as the bytes come; an event is stamped with the time its bytes were rea
          new. Between lines the source yields to the loop every few milliseconds. Pipes, sockets and
          terminals are read when they are ready, and never block the loop. A regular file is read on
          the loop, at most 256 KiB at a time, for as long as its disk takes: a hanging network file
-         system blocks the loop (`cat file |` does not).
+         system blocks the loop (`cat file |` does not). An object is read by a thread.
 Memory:  the lines of one read of at most 256 KiB, an unfinished line of at most `max_line`; with
          `position`, a number for each unfinished line; with `follow`, a descriptor for each file
          that had the name and is not read yet.
@@ -98,7 +98,8 @@ def read_jsonl(
     """Read events from a file, a pipe or standard input.
 
     `path` is a file's name, "-" for standard input, or an open descriptor, which stays open; or a
-    pattern such as `logs/*.gz`, or a list of paths. Several files are read one after another: those
+    pattern such as `logs/*.gz`, or a list of paths; or the URL of an object (`s3://...`,
+    `https://...`), which is read through fsspec. Several files are read one after another: those
     of a list in its order, of a pattern by name, digits as numbers; with `order="name"` or
     `order="time"` (of the last change) all in that order. A name that ends in `.gz`, `.zst`,
     `.bz2` or `.xz`, or content that begins as these do, is decompressed.
@@ -115,11 +116,13 @@ def read_jsonl(
     a kill at any moment nothing is lost, and only unfinished lines are repeated. With several files
     it is a folder, and the next file is begun when the one before is finished. In a compressed file
     all before the position is decompressed again. It is refused for pipes, for a file that has
-    become shorter or has other content than was read, with `follow` for a copy that no rotation has
-    made, and while another run uses it (except on Windows).
+    become shorter or has other content than was read, for an object that was replaced (of several
+    it is read from its start), with `follow` for a copy that no rotation has made, and while
+    another run uses it (except on Windows).
 
-    Raises BuildError for options that cannot be combined, MissingExtra for `.zst` without the extra
-    `zstd`.
+    Raises BuildError for options that cannot be combined, such as `follow` with a URL, MissingExtra
+    for `.zst` without the extra `zstd` and for a URL without `objects` or the driver of its
+    store.
 
     >>> import os
     >>> from penstock import for_each, read_jsonl, run

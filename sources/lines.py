@@ -91,7 +91,7 @@ def read_lines(
 
     All arguments are those of `read_jsonl`. Another encoding is a `decode`: `read_lines(path,
     decode=lambda line: line.decode("latin-1"))`. Raises BuildError for options that cannot be
-    combined, MissingExtra for `.zst` without the extra `zstd`.
+    combined, MissingExtra for `.zst` without the extra `zstd` and for a URL without `objects`.
 
     >>> import os
     >>> from penstock import for_each, read_lines, run

@@ -126,8 +126,12 @@ class Unpacked:
         self.ended = True
         """Whether nothing follows when `read` has returned b""."""
         self.lasting = raw.lasting
-        kind = kind or compression_by_name(name)
         self.read: Callable[[], bytes | None]
+        self.choose(kind, from_start=from_start)
+
+    def choose(self, kind: Kind | None, *, from_start: bool) -> None:
+        """Decide how the next `read` begins; see the class."""
+        kind = kind or compression_by_name(self._name)
         if kind is None:
             self.read = self._first if from_start else self._plain
         else:

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from penstock.streams.runtime.context import Run
 
-__all__ = ["Descriptor", "Watch", "non_blocking"]
+__all__ = ["Descriptor", "Threaded", "Watch", "non_blocking"]
 
 R = TypeVar("R")
 
@@ -233,8 +233,9 @@ class _Watched(Descriptor):
         return readable
 
 
-class _Threaded(Descriptor):
-    """A descriptor that a thread reads or writes, one call at a time, for loops that cannot poll.
+class Threaded(Descriptor):
+    """A descriptor that a thread reads or writes, one call at a time, for loops that cannot poll,
+    and for what only blocks.
 
     The thread is not part of the loop's executor: that one waits for its threads when the loop is
     closed, and nothing can wake a thread that waits for input or for a reader. An abandoned one
@@ -260,7 +261,7 @@ class _Threaded(Descriptor):
 
     def _call(self, function: Callable[..., R], *args: Any) -> R | None:
         outcome, self._outcome = self._outcome, None
-        if isinstance(outcome, OSError):
+        if isinstance(outcome, Exception):
             raise outcome
         if outcome is None and not self._calling:
             self._calling = True
@@ -273,7 +274,7 @@ class _Threaded(Descriptor):
     def _run(self, function: Callable[..., object], *args: Any) -> None:
         try:
             outcome: object = function(*args)
-        except OSError as error:
+        except Exception as error:
             outcome = error
         try:
             self._loop.call_soon_threadsafe(self._returned, outcome)
@@ -311,7 +312,7 @@ def non_blocking(
     try:
         return _Watched(number, own, run, ready, writing=writing)
     except NotImplementedError:
-        return _Threaded(number, own, run, ready)
+        return Threaded(number, own, run, ready)
     except OSError:
         # The kernel refuses to poll what never makes its user wait, such as /dev/null.
         return Descriptor(number, own)

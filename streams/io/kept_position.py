@@ -14,6 +14,7 @@ from penstock.streams.delivery.commit import Commit
 from penstock.streams.delivery.marks import Marks, Participant
 from penstock.streams.delivery.text import Unusable, body_in
 from penstock.streams.io.file_lock import locked
+from penstock.streams.io.inputs.patterns import path_of
 from penstock.streams.protocol.event import Event, Origin
 from penstock.streams.runtime.context import Run
 
@@ -139,7 +140,7 @@ class InStore(Participant):
         None if there is none. Raises CannotOpen."""
         if self._partition:
             self._left[self._partition] = self._content(())
-        self._partition = f"file {written(os.path.abspath(name))}"
+        self._partition = f"file {written(path_of(name))}"
         content = self._marks.mark(self._partition)
         return None if content is None else _read(content, self.name, self.again(name))
 
@@ -203,10 +204,12 @@ def _position_in(body: str) -> dict[str, Any] | None:
         for first, end in saved["finished"]:
             numbers += [first, end]
         saved.setdefault("path", "")
+        # Only one of an object has a version.
+        saved.setdefault("version", "")
         # One of before there were any begins with this run.
         saved.setdefault("generation", os.urandom(8).hex())
     except (JSONDecodeError, LookupError, TypeError, ValueError, AttributeError):
         return None
     good = all(type(number) is int and number >= 0 for number in numbers)
-    texts = type(saved["path"]) is type(saved["generation"]) is str
+    texts = {type(saved[name]) for name in ("path", "generation", "version")} == {str}
     return saved if good and texts and len(saved["unended"]) in (0, 3) else None

@@ -30,7 +30,7 @@ from penstock.streams.failures.policy import OnBadInput, Route, check_bad_input,
 from penstock.streams.io.body import NotAValue
 from penstock.streams.io.compression import Kind, Unpacked, check_suffix, compression_by_name
 from penstock.streams.io.following import Following
-from penstock.streams.io.inputs.patterns import Order, files_of, is_several
+from penstock.streams.io.inputs.patterns import Order, files_of, is_several, is_url
 from penstock.streams.io.lines import Line, LineSplitter, Splitter, TooLong
 from penstock.streams.io.paths import Paths, actual_input, file_of, input_name, is_path
 from penstock.streams.io.reader import CHUNK, open_input
@@ -48,6 +48,7 @@ from penstock.streams.stages.time_slice import fitting
 
 if TYPE_CHECKING:
     from penstock.streams.delivery.marks import Marks
+    from penstock.streams.io.inputs.objects import Object
     from penstock.streams.io.inputs.several import Several
     from penstock.streams.io.position import Position
 
@@ -105,6 +106,17 @@ def read_lines_as(name: str, line_format: Format[T], options: LineOptions) -> St
     check_bad_input(options.on_bad_line, name, "on_bad_line")
     if options.order not in (None, "name", "time"):
         raise BuildError(f"{name}(order={options.order!r}): it is 'name' or 'time'")
+    names = files_of(path) if several else [source]
+    urls = [one for one in names if is_url(one)]
+    if urls and options.follow:
+        raise BuildError(
+            f"{name}({urls[0]!r}, follow=True): an object does not grow as a file does"
+        )
+    if urls and options.order == "time":
+        raise BuildError(
+            f"{name}({urls[0]!r}, order='time'): the times of objects are not asked for: give the "
+            "list in the order that you want"
+        )
     if options.follow and (path == "-" or isinstance(path, int) or compressed or several):
         raise BuildError(
             f"{name}({source!r}, follow=True): only a plain file can be followed, by its name; "
@@ -119,8 +131,13 @@ def read_lines_as(name: str, line_format: Format[T], options: LineOptions) -> St
             f"{name}(position={position!r}): the path of a file is needed, in which the position "
             "is kept, or a Store"
         )
-    for one in files_of(path) if several else [source]:
+    for one in names:
         check_suffix(one)
+    if urls:
+        from penstock.streams.io.inputs.objects import check_url
+
+        for one in urls:
+            check_url(one)
     details = [source]
     if options.follow:
         details.append("followed")
@@ -354,7 +371,7 @@ class _Reading(BaseSourceStage):
             from penstock.streams.io.inputs.several import Several
 
             return Several(names, self._open_next)
-        if position is not None:
+        if position is not None and not is_url(path):
             earlier = [version.descriptor for version in position.rotated(self._name)]
             if self._follow or earlier:
                 return Following(
@@ -375,17 +392,21 @@ class _Reading(BaseSourceStage):
         if position is None:
             return open_input(path, self.run, self.wake)
 
-        def opened(descriptor: int) -> Kind | None:
+        def opened(descriptor: int | Object) -> Kind | None:
             self._begin_at(descriptor)
             self._skip = position.skip
             return position.packed
 
         return open_input(path, self.run, self.wake, opened)
 
-    def _begin_at(self, descriptor: int) -> int:
+    def _begin_at(self, descriptor: int | Object) -> int:
         position = self._position
         assert position is not None
-        offset = position.begin(descriptor, self._name)
+        # Imported where it is used: a run without a position does not.
+        from penstock.streams.io.inputs.opened import OpenedFile
+
+        opened = OpenedFile(descriptor, self._name) if isinstance(descriptor, int) else descriptor
+        offset = position.begin(opened, self._name)
         self._number = position.line
         return offset
 

@@ -23,7 +23,6 @@ are kept, by which the next process sees whether it has changed, and then takes 
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable, Sequence
 from typing import Any
 from zlib import crc32
@@ -35,13 +34,13 @@ from penstock.streams.delivery.ledger import Ledger
 from penstock.streams.delivery.marks import Marks
 from penstock.streams.delivery.text import text_of
 from penstock.streams.io.compression import (
-    MAGIC_SIZE,
     Kind,
     compression_by_name,
     compression_of,
     is_read,
 )
 from penstock.streams.io.inputs.folder import InFolder
+from penstock.streams.io.inputs.opened import CHECKED, Opened, OpenedFile
 from penstock.streams.io.kept_position import ABOUT, InFile, InStore, written
 from penstock.streams.io.lines import Line, TooLong
 from penstock.streams.io.rotated import Untraceable, Version, rotated
@@ -50,9 +49,6 @@ from penstock.streams.protocol.identity import Identity
 from penstock.streams.runtime.context import Run
 
 __all__ = ["Position"]
-
-# Bytes by which a file is recognized. Chosen: some lines of a log.
-_CHECKED = 1024
 
 
 class Position:
@@ -90,7 +86,7 @@ class Position:
         self._at_end = False
         self._run = run
         self._follow = follow
-        self._name = self._generation = ""
+        self._name = self._generation = self._version = ""
         self._finished = finished
         self._saved: dict[str, Any] | None = None
         self._is_loaded = False
@@ -157,7 +153,9 @@ class Position:
             versions = rotated(
                 name,
                 saved["inode"],
-                (lambda file: _has_what_was_read(saved, file)) if saved["read"] else None,
+                (lambda file: _has_what_was_read(saved, OpenedFile(file, name)))
+                if saved["read"]
+                else None,
                 self._kept.files,
             )
         except Untraceable as untraceable:
@@ -196,23 +194,21 @@ class Position:
             self._at_end = True
             self._kept.changed()
 
-    def begin(self, descriptor: int, name: str) -> int:
-        """Seek `descriptor`, just opened, to the position, and return that; a compressed file is
+    def begin(self, opened: Opened, name: str) -> int:
+        """Place `opened`, just opened, at the position, and return that; a compressed file is
         left at its start, or placed at its end if it is done.
 
         Raises CannotOpen if reading cannot be resumed in it, or if it is not the file of the
         position. A file that takes its name later is read from its start.
         """
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise CannotOpen(f"Cannot keep a position in {name}: it is not a regular file.")
-        kind = compression_by_name(name) or compression_of(os.pread(descriptor, MAGIC_SIZE, 0))
+        size = opened.size
+        kind = compression_by_name(name) or compression_of(opened.head())
         if not (kind is None or is_read(kind)):
             raise CannotOpen(
                 f"Cannot keep a position in {name}: it is compressed ({kind}). Decompress it first."
             )
         if isinstance(self._kept, InFolder):
-            saved = self._kept.find(name, descriptor)
+            saved = self._kept.find(name, opened)
         else:
             if self._several:
                 # Each file has a mark of its own.
@@ -227,45 +223,45 @@ class Position:
         # Any: three numbers.
         unended: Any = None
         if saved is not None:
-            offset, first = self._checked(saved, descriptor, name), saved["line"] + 1
+            offset, first = self._checked(saved, opened, name), saved["line"] + 1
             finished = [(begin, end) for begin, end in saved["finished"]]
             unended = tuple(saved["unended"]) or None
-            self._at_end = saved.get("done", False) and saved["size"] == status.st_size
+            self._at_end = saved.get("done", False) and saved["size"] == size
             if unended is not None and unended[0] < first and not self._at_end:
                 # It is read once more, to see whether it has changed.
-                first, size, _ = unended
-                offset, finished = offset - size, [(first, first + 1)]
+                first, length, _ = unended
+                offset, finished = offset - length, [(first, first + 1)]
             ledger = Ledger[int](first, finished)
             generation = saved["generation"]
-        whole = offset if kind is None else status.st_size
+        whole = offset if kind is None else size
         is_path = self._follow or os.path.exists(name)
         self._name = os.path.abspath(name) if is_path else name
         self._generation = generation
-        self._inode, self._size = status.st_ino, status.st_size
+        self._inode, self._size, self._version = opened.inode, size, opened.version
         self._next = self._read = offset
         self._whole = whole
-        self._tail, self._rest = _before(descriptor, whole), b""
+        self._tail, self._rest = opened.before(whole), b""
         self._long = None
         self._unended, self._changed = unended, 0
         self._ledger = ledger
         if kind is None:
-            os.lseek(descriptor, offset, os.SEEK_SET)
+            opened.place(offset)
         elif self._at_end:
-            os.lseek(descriptor, 0, os.SEEK_END)
+            opened.place(size)
         if isinstance(self._kept, InFolder):
             self._kept.called(generation)
         self._kept.begin()
         return offset
 
     # Any: numbers, but for the ranges.
-    def _checked(self, saved: dict[str, Any], descriptor: int, name: str) -> int:
+    def _checked(self, saved: dict[str, Any], opened: Opened, name: str) -> int:
         offset = saved["offset"]
-        is_other = saved["inode"] != os.fstat(descriptor).st_ino
+        is_other = saved["inode"] != opened.inode
         if is_other and (self._follow or not saved["read"]):
-            raise self._refused(name, _other(saved), saved)
-        difference = _difference(saved, descriptor)
+            raise self._refused(name, _other(saved), saved, moved=not opened.version)
+        difference = _difference(saved, opened)
         if difference:
-            raise self._refused(name, difference, saved)
+            raise self._refused(name, difference, saved, moved=not opened.version)
         if is_other:
             self._run.errors.warn(
                 f"{name} is another file than the one that was read, but the same before byte "
@@ -299,9 +295,9 @@ class Position:
                 # Until something is written of it, only its inode tells that it was read.
                 self._kept.changed()
             self._whole = self._read + end
-            self._tail = (self._tail + self._rest + data[max(0, end - _CHECKED) : end])[-_CHECKED:]
+            self._tail = (self._tail + self._rest + data[max(0, end - CHECKED) : end])[-CHECKED:]
             self._rest = b""
-        self._rest = (self._rest + data[max(end, len(data) - _CHECKED) :])[-_CHECKED:]
+        self._rest = (self._rest + data[max(end, len(data) - CHECKED) :])[-CHECKED:]
         self._read += len(data)
         self._size = max(self._size, self._read)
 
@@ -388,6 +384,8 @@ class Position:
             "finished": list(ledger.finished()),
             "unended": self._unended or (),
         }
+        if self._version:
+            content["version"] = self._version
         if self.head is not None:
             content["head"] = self.head.decode("latin-1")
         if self._packed is not None:
@@ -397,23 +395,28 @@ class Position:
 
 
 # Any: numbers, but for the ranges.
-def _has_what_was_read(saved: dict[str, Any], descriptor: int) -> bool:
-    return not _difference(saved, descriptor)
+def _has_what_was_read(saved: dict[str, Any], opened: Opened) -> bool:
+    return not _difference(saved, opened)
 
 
-def _difference(saved: dict[str, Any], file: str | int) -> str:
+def _difference(saved: dict[str, Any], file: str | Opened) -> str:
     """Why a file does not have what was read; empty if it has."""
     if isinstance(file, str):
         try:
             with open(file, "rb") as opened:
-                return _difference(saved, opened.fileno()) or _other(saved)
+                return _difference(saved, OpenedFile(opened.fileno(), file)) or _other(saved)
         except OSError as error:
             return f"it cannot be read ({error.strerror})"
-    size, read = os.fstat(file).st_size, saved["read"]
+    if saved["version"] != file.version:
+        is_other_kind = not (saved["version"] and file.version)
+        return "the position is not that of an object" if is_other_kind else "it was replaced"
+    if file.version:
+        return ""
+    size, read = file.size, saved["read"]
     if saved.get("packed"):
         if size < read:
             return "it is shorter than what was read"
-        if saved["checksum"] != crc32(_before(file, read)):
+        if saved["checksum"] != crc32(file.before(read)):
             return (
                 f"before byte {read:,} it has other content than the compressed file that was read"
             )
@@ -421,20 +424,13 @@ def _difference(saved: dict[str, Any], file: str | int) -> str:
     # A last line without a newline may be removed, as `mend_end` does.
     if size < (read if saved["unended"] else max(saved["size"], saved["offset"])):
         return "it is shorter than what was read"
-    if saved["checksum"] != crc32(_before(file, read)):
+    if saved["checksum"] != crc32(file.before(read)):
         return f"before byte {read:,} it has other content than the file that was read"
     return ""
 
 
 def _other(saved: dict[str, Any]) -> str:
     return f"it is not the file that was read (inode {saved['inode']})"
-
-
-def _before(descriptor: int, offset: int) -> bytes:
-    """The last bytes before the offset, by which a file is recognized; an inode may be used
-    again."""
-    start = max(0, offset - _CHECKED)
-    return os.pread(descriptor, offset - start, start)
 
 
 def _checksum(line: bytes | bytearray) -> int:

@@ -9,6 +9,8 @@ from typing import Any
 
 from penstock.streams.base.errors import CannotOpen
 from penstock.streams.io.file_lock import locked
+from penstock.streams.io.inputs.opened import Opened
+from penstock.streams.io.inputs.patterns import path_of
 from penstock.streams.io.kept_position import InFile, saved_in
 from penstock.streams.runtime.context import Run
 
@@ -31,14 +33,14 @@ class InFolder(InFile):
         folder: str,
         run: Run,
         content: Callable[[], bytes],
-        is_read: Callable[[dict[str, Any], int], bool],
+        is_read: Callable[[dict[str, Any], Opened], bool],
     ) -> None:
         super().__init__(folder, run, content)
         self._folder = folder
         self._is_read = is_read
         self._known: dict[str, dict[str, Any]] | None = None
 
-    def find(self, name: str, descriptor: int) -> dict[str, Any] | None:
+    def find(self, name: str, opened: Opened) -> dict[str, Any] | None:
         """The position in the file that has just been opened; None if there is none. What was noted
         of the file before is written first. Raises CannotOpen."""
         if self._known is None:
@@ -46,12 +48,12 @@ class InFolder(InFile):
         else:
             self._write()
         assert self._known is not None
-        inode, path = os.fstat(descriptor).st_ino, os.path.abspath(name)
+        inode, path = opened.inode, path_of(name)
         known = sorted(self._known.values(), key=lambda one: one["inode"] != inode)
         for saved in known:
             # Of a file of which nothing was read, its path says nothing.
             if inode == saved["inode"] or (path == saved["path"] and saved["read"]):
-                if self._is_read(saved, descriptor):
+                if self._is_read(saved, opened):
                     return saved
                 if path == saved["path"] and inode == saved["inode"]:
                     self._say_changed(name)

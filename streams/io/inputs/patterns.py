@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
-__all__ = ["Order", "files_of", "is_several", "listed"]
+__all__ = ["Order", "files_of", "is_several", "is_url", "listed", "path_of"]
 
 Order = Literal["name", "time"]
 """By names, whose digits are compared as numbers, or by the times of the last changes."""
@@ -15,14 +15,30 @@ Order = Literal["name", "time"]
 # What the module glob, which is slow to import, takes for a pattern.
 _MAGIC = re.compile(r"[*?[]")
 
+# A scheme (RFC 3986, 3.1), or a chain of several, as in `simplecache::s3://bucket/name`.
+_URL = re.compile(r"[a-zA-Z][\w+.:-]*://")
+
 _DIGITS = re.compile(r"(\d+)")
 
 # Of many paths, so many are named.
 _NAMED = 3
 
 
+def is_url(path: Any) -> TypeGuard[str]:
+    """Whether this is the URL of an object, which is read through fsspec."""
+    return isinstance(path, str) and _URL.match(path) is not None
+
+
+def path_of(name: str) -> str:
+    """The absolute path of a file, the URL of an object."""
+    return name if is_url(name) else os.path.abspath(name)
+
+
 def is_several(path: Any) -> bool:
-    """Whether this is a list of paths, or a pattern. A file whose own name is a pattern is none."""
+    """Whether this is a list of paths, or a pattern. A file whose own name is a pattern is none,
+    and no URL is, which may have a question mark."""
+    if is_url(path):
+        return False
     if isinstance(path, str):
         return _MAGIC.search(path) is not None and not os.path.exists(path)
     return isinstance(path, Sequence) and not isinstance(path, bytes)
