@@ -572,7 +572,8 @@ class Membership:
             elif partition is None or not partition.held:
                 continue
             elif (offset := message.offset() or 0) < (partition.position or 0):
-                # It was fetched before it was known where to begin.
+                # The client went to the first record, for which it was asked when the partition was
+                # here before: brokers have answered late.
                 continue
             elif partition.ledger.read(offset, None):
                 if partition.at_end:
@@ -632,10 +633,10 @@ class Membership:
             await self._begin_all(consumer, places)
 
     def _place(self, key: tuple[str, int]) -> TopicPartition:
-        """Where nothing is fetched."""
-        from confluent_kafka import OFFSET_END
-
-        return Partition(self._cluster, *key, None).place(OFFSET_END)
+        """A place for a partition that is paused: nothing is fetched from there. Its offset is a
+        number, since for a name, such as the end, the client asks the brokers: when they answer
+        late, it goes there even if it has been told since where to begin."""
+        return Partition(self._cluster, *key, None).place(0)
 
     async def _begin_restored(self, consumer: Consumer, keys: list[tuple[str, int]]) -> None:
         """The states of partitions are there."""

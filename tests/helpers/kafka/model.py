@@ -111,6 +111,9 @@ class Broker:
         """Clear it, and members that were given up do not join again until it is set."""
         self.admitting.set()
         self.generation = 0
+        self.naming: Callable[[], float] = lambda: 0.0
+        """Seconds until brokers say which offset is the first or the end, where a client is to
+        begin there."""
         # Transactions.
         self.results: list[tuple[str, bytes | None]] = []
         """What readers of what is committed see: topics and values, in order."""
@@ -220,6 +223,8 @@ class Member:
         # Where it was told that there is nothing more.
         self._told: dict[Key, int] = {}
         self._stranded: set[Key] = set()
+        # Of which it is not known yet where they begin.
+        self._unknown: set[Key] = set()
         self._undecided: list[list[TopicPartition]] = []
         self._decided: list[tuple[KafkaError | None, list[Any]]] = []
 
@@ -269,7 +274,7 @@ class Member:
     def _take(self, most: int) -> list[Record]:
         found: list[Record] = []
         for key, position in self.positions.items():
-            if key in self.paused:
+            if key in self.paused or key in self._unknown:
                 continue
             log = self.broker.logs[key]
             if not self.broker.deleted.get(key, 0) <= position <= self.broker.end(key):
@@ -347,11 +352,28 @@ class Member:
         for place in partitions:
             key = _key(place)
             assert place.offset >= 0 or place.offset in (OFFSET_BEGINNING, OFFSET_END)
-            is_end = place.offset == OFFSET_END
-            start = self.broker.end(key) if is_end else self.broker.deleted.get(key, 0)
-            self.positions[key] = place.offset if place.offset >= 0 else start
+            self.positions[key] = max(0, place.offset)
             self._stranded.discard(key)
+            self._unknown.discard(key)
+            if place.offset < 0:
+                self._unknown.add(key)
+                wait = self.broker.naming()
+                if wait:
+                    loop = asyncio.get_running_loop()
+                    loop.call_later(wait, self._go_to, key, place.offset)
+                else:
+                    self._go_to(key, place.offset)
         self.news.set()
+
+    def _go_to(self, key: Key, name: int) -> None:
+        """Brokers have said which offset has this name. The client goes there also if it was told
+        meanwhile to begin somewhere else: it makes a request again whose answer came late."""
+        self._unknown.discard(key)
+        if key in self.positions:
+            is_end = name == OFFSET_END
+            start = self.broker.end(key) if is_end else self.broker.deleted.get(key, 0)
+            self.positions[key] = start
+            self.news.set()
 
     async def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         for place in partitions:

@@ -132,6 +132,63 @@ def test_a_partition_takes_its_states_to_the_member_that_gets_it(two: Broker, ru
     assert states(fleet) == {key: list(range(key, 20, 2)) for key in range(2)}
 
 
+def test_a_partition_is_read_on_where_its_states_end_however_late_brokers_answer(
+    two: Broker, run: Run
+) -> None:
+    fleet = Fleet()
+
+    def slowly(_: Store) -> Any:
+        async def work(event: Any) -> Any:
+            await asyncio.sleep(0.05)
+            return event
+
+        return adaptive_flat_map(work, Fixed(1))
+
+    async def story() -> None:
+        first = Process(two, fleet, counting, slowly)
+        await until(lambda: len(two.owner) == 2)
+        second = Process(two, fleet, counting, slowly)
+        await until(lambda: len(set(two.owner.values())) == 2)
+        for n in range(10):
+            two.write(numbered(n, 2), partition=n % 2)
+        await until(lambda: floors(fleet) == 10)
+        two.naming = lambda: 0.5
+        second.kill()
+        for n in range(10, 300):
+            two.write(numbered(n, 2), partition=n % 2)
+        await until(lambda: floors(fleet) == 300)
+        await first.running.drain(10)
+
+    run(story())
+    assert states(fleet) == {key: list(range(key, 300, 2)) for key in range(2)}
+
+
+def test_a_partition_that_comes_back_is_not_read_again_when_brokers_answer_late(
+    two: Broker, run: Run
+) -> None:
+    fleet = Fleet()
+
+    async def story() -> None:
+        two.naming = lambda: 20.0
+        first = Process(two, fleet, counting)
+        await until(lambda: len(two.owner) == 2)
+        await asyncio.sleep(1)
+        two.naming = lambda: 0.0
+        second = Process(two, fleet, counting)
+        await until(lambda: len(set(two.owner.values())) == 2)
+        for n in range(10):
+            two.write(numbered(n, 2), partition=n % 2)
+        await until(lambda: floors(fleet) == 5)
+        second.kill()
+        await until(lambda: floors(fleet) == 10)
+        await asyncio.sleep(20)
+        assert len(first.found) == 5
+        await first.running.drain(10)
+
+    run(story())
+    assert states(fleet) == {key: list(range(key, 10, 2)) for key in range(2)}
+
+
 def test_a_key_in_two_partitions_is_an_error_that_names_both(two: Broker, run: Run) -> None:
     async def story() -> None:
         one = Process(two, Fleet(), counting)
@@ -173,6 +230,8 @@ class Walk:
         self.is_behind = draw.random() < 0.3
         """Whether the states are behind a stage that changes the order."""
         self.broker = Broker(partitions=self.partitions)
+        late = draw.choice([0.0, 0.0, 0.05, 0.7])
+        self.broker.naming = lambda: draw.random() * late
         self.fleet = Fleet()
         refuses = draw.choice([0.0, 0.0, 0.1, 0.5])
         self.fleet.refuse = lambda: draw.random() < refuses
