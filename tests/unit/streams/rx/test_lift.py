@@ -973,3 +973,9 @@ def test_an_error_of_the_source_is_not_said_to_be_of_an_operator(
     with pytest.raises(CannotOpen) as told:
         run(missing.pipe(operator).to(collect([])))
     assert not hasattr(told.value, "__notes__")
+
+
+def test_an_error_of_an_operator_about_no_event_names_its_stage() -> None:
+    with pytest.raises(Exception, match="no elements") as told:
+        run(from_iterable(list[int]()).pipe(ours.first()).to(collect([])))
+    assert told.value.__notes__ == ["in stage 2 'first'"]
