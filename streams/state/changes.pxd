@@ -1,5 +1,5 @@
 cdef class Cell:
-    cdef public object room, key, text, state, timers
+    cdef public object room, key, text, state, timers, partition
     cdef public Change last
     cdef public bint is_stored, used
 

@@ -4,7 +4,7 @@ from penstock.streams.state.changes cimport Change, Root
 
 cdef class Commits(AckHook):
     cdef public object _backend, _commit, _name, _orders, _run, _slow, _sources, _timer
-    cdef public object database, latencies, reads
+    cdef public object database, latencies, moves, reads
     cdef public double _every
     cdef public Py_ssize_t _left, _most, _numbered, _voided, _written, committed, held
     cdef public bint _is_cut, _is_torn

@@ -89,6 +89,51 @@ def test_a_parameter_that_may_be_none_takes_whole_numbers_too() -> None:
     ] == [], "annotate it as `int | float | None`"
 
 
+def declared() -> dict[str, tuple[str, set[str]]]:
+    """The base and the attributes of each class that a .pxd file declares, by its name."""
+    found: dict[str, tuple[str, set[str]]] = {}
+    for module in MODULES:
+        for line in (HOME / module).with_suffix(".pxd").read_text().splitlines():
+            if match := re.match(r"cdef class (\w+)(?:\((\w+)\))?", line):
+                attributes: set[str] = set()
+                found[match[1]] = match[2] or "", attributes
+            elif match := re.match(r"    cdef (?:public |readonly )?\w+ (.+)", line):
+                attributes |= set(match[1].split(", "))
+    return found
+
+
+def set_on_self(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    return {
+        node.attr
+        for node in ast.walk(function)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    }
+
+
+def test_what_a_class_sets_on_itself_is_declared_for_its_compiled_form() -> None:
+    """Else an object of the compiled class has no such attribute."""
+    classes, missing = declared(), list[str]()
+    for module in MODULES:
+        for node in ast.parse((HOME / module).with_suffix(".py").read_text()).body:
+            if not (isinstance(node, ast.ClassDef) and node.name in classes):
+                continue
+            known: set[str] = set()
+            base = node.name
+            while base:
+                base, attributes = classes[base]
+                known |= attributes
+            if "__dict__" in known:
+                continue
+            for function in ast.walk(node):
+                if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                    names = sorted(set_on_self(function) - known)
+                    missing += [f"{module}.pxd: {node.name}.{name}" for name in names]
+    assert missing == []
+
+
 def test_sources_are_taken_where_extension_modules_stand_beside_them(tmp_path: Path) -> None:
     copied(tmp_path)
     broken = tmp_path / f"streams/protocol/event{EXTENSION_SUFFIXES[0]}"
