@@ -25,7 +25,13 @@ def postgres_server() -> Iterator[Postgres]:
 def postgres(postgres_server: Postgres) -> str:
     """The URL of an empty database."""
     with psycopg.connect(postgres_server.url, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA public CASCADE")
+        # Also those that other tests have made.
+        schemas = connection.execute(
+            "SELECT quote_ident(nspname) FROM pg_namespace "
+            "WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'"
+        ).fetchall()
+        for (name,) in schemas:
+            connection.execute(f"DROP SCHEMA {name} CASCADE")
         connection.execute("CREATE SCHEMA public")
     return postgres_server.url
 
