@@ -108,7 +108,7 @@ log = os.open(LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 async def handler(line):
     os.write(log, f"begun {line}\\n".encode())
-    await asyncio.sleep(random.random() / 500)
+    await asyncio.sleep(random.random() / 125)
     return line
 
 
@@ -157,9 +157,13 @@ def test_kills_lose_no_line_of_ten_compressed_files_that_are_rotated_meanwhile(
     for kill in range(FILE_KILLS):
         before = entries(log)
         running = subprocess.Popen(command)
-        while len(entries(log)) == len(before):
-            assert running.poll() is None
+        while running.poll() is None and len(entries(log)) == len(before):
             time.sleep(0.005)
+        if running.poll() is not None:
+            # On a busy machine it may be done before the last kill.
+            assert running.returncode == 0
+            assert kill > FILE_KILLS // 2
+            break
         time.sleep(draw.random() * 0.1)
         running.send_signal(signal.SIGKILL)
         running.wait()
