@@ -32,14 +32,13 @@ from typing import Any
 
 from penstock.streams.base.errors import BuildError, CannotOpen
 from penstock.streams.base.recorded import recorded
-from penstock.streams.failures.policy import OnError, check_policy, routed_by
+from penstock.streams.failures.policy import OnError, check_policy
 from penstock.streams.io.compression import check_suffix
 from penstock.streams.io.csv_encoding import RowEncoder
 from penstock.streams.io.csv_end import first_row
 from penstock.streams.io.inputs.csv_format import check_delimiter
-from penstock.streams.io.line_writer import WINDOW, LineWriting
+from penstock.streams.io.line_writer import LineWriting, described
 from penstock.streams.io.paths import Path, actual_output, output_name
-from penstock.streams.protocol.stage_info import Files, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.stages.sink_stage import BaseSinkStage, Closed, Sink
 
@@ -89,14 +88,7 @@ class _Rows(Sink[Any]):
         append: bool,
         on_error: OnError,
     ) -> None:
-        self.info = StageInfo(
-            "write_csv",
-            output_name(path),
-            WINDOW,
-            "batches of 64 KiB",
-            routed=routed_by(on_error),
-            files=Files(path=path, empties=not append, appends=append),
-        )
+        self.info = described("write_csv", path, append, on_error)
         self._path = path
         self._delimiter = delimiter
         self._columns = columns

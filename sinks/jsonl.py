@@ -30,12 +30,11 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.streams.base.recorded import recorded
-from penstock.streams.failures.policy import OnError, check_policy, routed_by
+from penstock.streams.failures.policy import OnError, check_policy
 from penstock.streams.io.compression import check_suffix
 from penstock.streams.io.encoding import json_line, json_lines
-from penstock.streams.io.line_writer import WINDOW, LineWriting
+from penstock.streams.io.line_writer import LineWriting, described
 from penstock.streams.io.paths import Path, output_name
-from penstock.streams.protocol.stage_info import Files, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.stages.sink_stage import BaseSinkStage, Closed, Sink
 
@@ -63,14 +62,7 @@ def write_jsonl(path: Path = "-", *, append: bool = False, on_error: OnError = "
 
 class _JsonLines(Sink[Any]):
     def __init__(self, path: Path, append: bool, on_error: OnError) -> None:
-        self.info = StageInfo(
-            "write_jsonl",
-            output_name(path),
-            WINDOW,
-            "batches of 64 KiB",
-            routed=routed_by(on_error),
-            files=Files(path=path, empties=not append, appends=append),
-        )
+        self.info = described("write_jsonl", path, append, on_error)
         self._path = path
         self._append = append
         self._on_error: OnError = on_error

@@ -1,4 +1,4 @@
-"""Loads a pipeline that is no file: the text of `penstock run -c`, or of standard input."""
+"""Loads a pipeline that is not in a file: the text of `penstock run -c`, or of standard input."""
 
 from __future__ import annotations
 
