@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 from benchmarks.cluster.kafka import filled
 from penstock import Store, for_each, ops, read_kafka, run, stateful
 from penstock.streams.state.backend import KeptStage, Unit
-from penstock.streams.state.kafka import Kafka
+from penstock.streams.state.kafka.backend import Kafka
 from tests.helpers.kafka.broker import HAS_KAFKA, Brokers
 
 __all__ = ["main"]

@@ -17,7 +17,7 @@ from typing import Any
 
 from penstock.streams.base.errors import CannotOpen
 from penstock.streams.state.backend import KeptStage, MovingRow, Row, Unit, other_format
-from penstock.streams.state.changelog import Change
+from penstock.streams.state.kafka.changelog import Change
 from penstock.streams.state.sqlite import SQLite
 
 __all__ = ["Copy"]

@@ -25,8 +25,8 @@ from penstock.streams.state.memory import Memory
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run
     from penstock.streams.state.jetstream.backend import JetStream
-    from penstock.streams.state.kafka import Kafka
-    from penstock.streams.state.postgresql import PostgreSQL
+    from penstock.streams.state.kafka.backend import Kafka
+    from penstock.streams.state.postgresql.backend import PostgreSQL
     from penstock.streams.state.rocks import Rocks
     from penstock.streams.state.sqlite import SQLite
 
@@ -298,11 +298,11 @@ def backend_at(
             )
         return SQLite(file_of(path) if is_url else path, durable=durable)
     try:
-        from penstock.streams.state.postgresql import PostgreSQL
+        from penstock.streams.state.postgresql.backend import PostgreSQL
     except ImportError as error:
         raise missing_extra(f"A store in PostgreSQL needs psycopg ({error})", "postgres") from error
     if shared:
-        from penstock.streams.state.postgresql_shared import SharedPostgreSQL
+        from penstock.streams.state.postgresql.shared import SharedPostgreSQL
 
         return SharedPostgreSQL(path)
     return PostgreSQL(path)
@@ -333,7 +333,7 @@ def _kafka_at(
             '"kafka://localhost:9092/counts"; the first run makes the topic'
         )
     require("confluent_kafka", "A store in Kafka needs confluent-kafka", "kafka")
-    from penstock.streams.state.kafka import Kafka
+    from penstock.streams.state.kafka.backend import Kafka
 
     return Kafka(servers, topic, local, config, standby=standby)
 

@@ -15,7 +15,7 @@ from penstock.streams.nats.client.server import Servers
 from penstock.streams.state.backend import Row, Unit
 from penstock.streams.state.jetstream.backend import JetStream
 from penstock.streams.state.memory import Memory
-from penstock.streams.state.postgresql import PostgreSQL
+from penstock.streams.state.postgresql.backend import PostgreSQL
 from penstock.streams.state.rocks import Rocks
 from penstock.streams.state.sqlite import SQLite
 from penstock.streams.testing import backend_laws as laws
@@ -30,7 +30,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         memory = Memory()
         return lambda: memory
     if request.param == "postgresql":
-        monkeypatch.setattr("penstock.streams.state.postgresql._LAST_RUN", 0.2)
+        monkeypatch.setattr("penstock.streams.state.postgresql.backend._LAST_RUN", 0.2)
         url: str = request.getfixturevalue("postgres")
         return lambda: PostgreSQL(url)
     if request.param.startswith("jetstream"):

@@ -10,7 +10,7 @@ import pytest
 from penstock.streams.nats.client.server import Servers
 from penstock.streams.state.backend import Moving, Unit
 from penstock.streams.state.jetstream.moving import MovingJetStream
-from penstock.streams.state.postgresql_shared import SharedPostgreSQL
+from penstock.streams.state.postgresql.shared import SharedPostgreSQL
 from penstock.streams.testing import moving_laws as laws
 from penstock.streams.testing.backend_laws import LAWS, Law
 from penstock.streams.testing.fleet import Fleet, FleetMember

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from penstock.streams.base.errors import CannotOpen
 from penstock.streams.state.backend import KeptStage, Moving, Unit
-from penstock.streams.state.kafka import Kafka
+from penstock.streams.state.kafka.backend import Kafka
 from penstock.streams.testing import backend_laws as laws
 from penstock.streams.testing import moving_laws
 from penstock.streams.testing.backend_laws import LAWS, Law

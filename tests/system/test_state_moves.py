@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from penstock.streams.state.codec import key_in
-from penstock.streams.state.kafka import Kafka
+from penstock.streams.state.kafka.backend import Kafka
 from tests.helpers.kafka.broker import HAS_KAFKA, Brokers
 
 pytestmark = pytest.mark.skipif(not HAS_KAFKA, reason="there is no Java 17 with Maven")

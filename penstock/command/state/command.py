@@ -29,8 +29,8 @@ from penstock.streams.state.store import backend_at
 
 if TYPE_CHECKING:
     from penstock.streams.state.jetstream.backend import JetStream
-    from penstock.streams.state.kafka import Kafka
-    from penstock.streams.state.postgresql import PostgreSQL
+    from penstock.streams.state.kafka.backend import Kafka
+    from penstock.streams.state.postgresql.backend import PostgreSQL
     from penstock.streams.state.rocks import Rocks
     from penstock.streams.state.sqlite import SQLite
 
@@ -70,7 +70,7 @@ def _opened(path: str, action: str, kafka_config: str | None) -> Generator[Backe
         if action in _WRITING:
             store.close()
             if action == "drop" and is_postgresql(path):
-                from penstock.streams.state.postgresql import FORMATS, PostgreSQL
+                from penstock.streams.state.postgresql.backend import FORMATS, PostgreSQL
 
                 # Of a shared one it deletes the states of all partitions.
                 assert isinstance(store, PostgreSQL)

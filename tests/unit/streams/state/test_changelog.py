@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from penstock import Store
 from penstock.streams.base.errors import BuildError
 from penstock.streams.state.backend import Columns, KeptStage, Unit
-from penstock.streams.state.changelog import COMMIT, changes_in, records_of, stage_record
 from penstock.streams.state.copy import Copy
+from penstock.streams.state.kafka.changelog import COMMIT, changes_in, records_of, stage_record
 
 TEXTS = st.binary(max_size=20)
 DUES = st.none() | st.floats(-1e300, 1e300)

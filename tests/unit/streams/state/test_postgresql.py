@@ -19,7 +19,7 @@ from penstock.streams.base.errors import (
     RightsMissing,
 )
 from penstock.streams.state.backend import KeptStage, Row, Unit
-from penstock.streams.state.postgresql import PostgreSQL
+from penstock.streams.state.postgresql.backend import PostgreSQL
 from tests.helpers.servers.pooler import Pooler
 
 STAGE = KeptStage("one", "key", 1)
@@ -56,7 +56,7 @@ def end_sessions(admin: psycopg.Connection[Any]) -> None:
 def test_a_second_run_is_refused_while_one_uses_the_store(
     postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.streams.state.postgresql._LAST_RUN", 0.1)
+    monkeypatch.setattr("penstock.streams.state.postgresql.backend._LAST_RUN", 0.1)
     first = opened(postgres)
     second = PostgreSQL(postgres)
     with pytest.raises(CannotOpen, match=r"Another run .*: process \d+ of the server \(penstock"):
@@ -145,7 +145,7 @@ def test_a_database_that_stays_away_ends_the_run_with_what_to_do(
     def refuse(*_: Any, **__: Any) -> None:
         raise psycopg.OperationalError("connection refused")
 
-    monkeypatch.setattr("penstock.streams.state.postgresql._PATIENCE", 0.1)
+    monkeypatch.setattr("penstock.streams.state.postgresql.backend._PATIENCE", 0.1)
     monkeypatch.setattr("psycopg.connect", refuse)
     end_sessions(admin)
     with pytest.raises(DatabaseUnavailable, match="Start the pipeline again"):
@@ -195,7 +195,7 @@ def test_a_pool_is_refused_before_anything_is_set_there(postgres: str, mode: str
 
 
 def test_without_its_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "penstock.streams.state.postgresql")
+    monkeypatch.delitem(sys.modules, "penstock.streams.state.postgresql.backend")
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(MissingExtra, match=r"store in PostgreSQL needs psycopg .*postgres"):
         Store("postgresql://host/name")

@@ -13,8 +13,8 @@ from penstock import Store
 from penstock.__main__ import main
 from penstock.streams.base.errors import BuildError, CannotOpen
 from penstock.streams.state.backend import KeptStage, Moved, Row, Unit
-from penstock.streams.state.postgresql import PostgreSQL
-from penstock.streams.state.postgresql_shared import SharedPostgreSQL
+from penstock.streams.state.postgresql.backend import PostgreSQL
+from penstock.streams.state.postgresql.shared import SharedPostgreSQL
 
 STAGE = KeptStage("one", "key", 1)
 
@@ -153,7 +153,7 @@ def test_the_server_ends_the_transaction_of_a_run_that_stands_still(
     postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "penstock.streams.state.postgresql_shared._SESSION",
+        "penstock.streams.state.postgresql.shared._SESSION",
         "SET idle_in_transaction_session_timeout = '200ms'",
     )
     new = opened(postgres)

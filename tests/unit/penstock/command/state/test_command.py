@@ -15,7 +15,7 @@ from penstock.streams.delivery.text import text_of
 from penstock.streams.io.kept_position import ABOUT
 from penstock.streams.nats.client.server import Servers
 from penstock.streams.state.backend import KeptStage, Row, Unit
-from penstock.streams.state.postgresql import PostgreSQL
+from penstock.streams.state.postgresql.backend import PostgreSQL
 from penstock.streams.state.rocks import Rocks
 from penstock.streams.state.sqlite import SQLite
 from penstock.streams.state.store import backend_at

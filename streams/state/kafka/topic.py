@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from penstock.streams.base.errors import CannotOpen
 from penstock.streams.state.backend import Moved, another_count
-from penstock.streams.state.changelog import Change, changes_in
+from penstock.streams.state.kafka.changelog import Change, changes_in
 
 __all__ = ["MOST_BYTES", "Topic"]
 

@@ -30,11 +30,11 @@ from penstock.streams.state.backend import (
     Row,
     Unit,
 )
-from penstock.streams.state.calls import Calls, NoAnswer
-from penstock.streams.state.changelog import COMMIT, Change, records_of, stage_record
 from penstock.streams.state.copy import Copy
-from penstock.streams.state.standby import Standby
-from penstock.streams.state.topic import MOST_BYTES, Topic
+from penstock.streams.state.kafka.calls import Calls, NoAnswer
+from penstock.streams.state.kafka.changelog import COMMIT, Change, records_of, stage_record
+from penstock.streams.state.kafka.standby import Standby
+from penstock.streams.state.kafka.topic import MOST_BYTES, Topic
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer

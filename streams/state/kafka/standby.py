@@ -8,9 +8,9 @@ from threading import Event, Lock, Thread
 from typing import Any
 
 from penstock.streams.base.errors import CannotOpen
-from penstock.streams.state.changelog import changes_in
 from penstock.streams.state.copy import Copy
-from penstock.streams.state.topic import Topic
+from penstock.streams.state.kafka.changelog import changes_in
+from penstock.streams.state.kafka.topic import Topic
 
 __all__ = ["Standby"]
 

@@ -26,7 +26,7 @@ from penstock.streams.state.backend import (
     Unit,
     another_count,
 )
-from penstock.streams.state.postgresql import SHARED_FORMAT, Db, PostgreSQL, columns_in
+from penstock.streams.state.postgresql.backend import SHARED_FORMAT, Db, PostgreSQL, columns_in
 
 __all__ = ["SharedPostgreSQL"]
 

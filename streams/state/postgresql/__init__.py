@@ -1,0 +1,1 @@
+"""States in tables of a PostgreSQL database: for one run, or shared by several."""
