@@ -24,6 +24,7 @@ pytest_plugins = [
     "tests.helpers.servers.nats",
     "tests.helpers.kafka.mock",
     "tests.helpers.kafka.broker",
+    "tests.helpers.kafka.wired",
 ]
 
 # As a terminal leaves them: tests send these, and `nohup`, or a shell that starts them in the
@@ -122,6 +123,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "run_seed" in metafunc.fixturenames:
         first = metafunc.config.option.seed
         metafunc.parametrize("run_seed", range(first, first + metafunc.config.option.runs))
+
+
+@pytest.fixture
+def is_late_run(request: pytest.FixtureRequest, run_seed: int) -> bool:
+    """Whether this is one of the last fifth of `--runs`, which have three servers, not one."""
+    options = request.config.option
+    return bool(run_seed - options.seed >= options.runs - options.runs // 5)
 
 
 @pytest.hookimpl(tryfirst=True)

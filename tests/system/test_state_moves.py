@@ -1,5 +1,5 @@
 """States that move between processes with the partitions of a topic, on real brokers: processes are
-killed, frozen, drained and started, and each key counts its events exactly."""
+killed, frozen, cut off, drained and started, and each key counts its events exactly."""
 
 from __future__ import annotations
 
@@ -12,17 +12,24 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from penstock.streams.state.codec import key_in
 from penstock.streams.state.kafka.backend import Kafka
 from tests.helpers.kafka.broker import HAS_KAFKA, Brokers
+from tests.helpers.kafka.wired import WiredBrokers
+from tests.helpers.system.children import freeze
 
 pytestmark = pytest.mark.skipif(not HAS_KAFKA, reason="there is no Java 17 with Maven")
 
-PARTITIONS, KEYS, RECORDS = 4, 12, 4_000
+PARTITIONS, KEYS, RECORDS = 4, 12, 2_000
+
+# Also before anything was begun.
+ENDED = (0, 4, 5, 143, -signal.SIGTERM)
 
 PROGRAM = """
 import asyncio
@@ -48,7 +55,7 @@ def count(before, event, ctx):
 
 
 def fired(before, timer, ctx):
-    return {**before, "fired": before["fired"] + 1}, []
+    return {**before, "fired": before["fired"] + 1}, [{"key": -1, "fired": timer}]
 
 
 async def work(event):
@@ -71,8 +78,11 @@ if OPTIONS["twice"]:
 pipeline = source.pipe(counts, adaptive_flat_map(work, Fixed(8))).to(results)
 """
 
-CLASSIC = {"session.timeout.ms": 3_000, "heartbeat.interval.ms": 500}
+CLASSIC = {"session.timeout.ms": 2_000, "heartbeat.interval.ms": 400}
 PROTOCOLS: list[dict[str, Any]] = [CLASSIC, {"group.protocol": "consumer"}]
+
+# Longer than a session with either protocol.
+PAST_SESSION = 3.2, 6
 
 
 class Members:
@@ -90,10 +100,20 @@ class Members:
         self._every = draw.choice([0.0, 0.02, 0.2])
         self._twice = draw.random() < 0.5
         """Whether each record is written twice, and the second one dropped."""
+        self._seen = 0
+        self._watching = Consumer(
+            {
+                "bootstrap.servers": brokers.servers,
+                "group.id": "tests",
+                "enable.auto.commit": False,
+                "log_level": 0,
+            }
+        )
+        self._watching.assign([TopicPartition(self.results, 0, 0)])
 
-    def start(self, number: int) -> None:
+    def start(self, number: int, servers: str | None = None) -> None:
         options = {
-            "servers": self.brokers.servers,
+            "servers": servers or self.brokers.servers,
             "topic": self.topic,
             "results": self.results,
             "local": str(self._folder / f"local{number}"),
@@ -110,10 +130,23 @@ class Members:
                 stderr=errors,
             )
 
-    def end(self, number: int, how: signal.Signals) -> int:
+    def kill(self, number: int) -> None:
         process = self.running.pop(number)
-        process.send_signal(how)
-        return process.wait(60)
+        process.kill()
+        process.wait()
+
+    def drain(self, *numbers: int) -> None:
+        leaving = [self.running.pop(number) for number in numbers]
+        for process in leaving:
+            process.terminate()
+        for process in leaving:
+            assert process.wait(60) in ENDED, (process.returncode, self)
+
+    def close(self) -> None:
+        for number in list(self.running):
+            self.running[number].send_signal(signal.SIGCONT)
+            self.kill(number)
+        self._watching.close()
 
     def write(self, first: int, end: int) -> None:
         for partition in range(PARTITIONS):
@@ -125,37 +158,44 @@ class Members:
             ]
             self.brokers.write(self.topic, values, partition=partition)
 
-    def states(self) -> dict[Any, Any]:
-        """The states as a member that gets all partitions has them."""
-        folder = self._folder / f"look{time.monotonic()}"
-        backend = Kafka(self.brokers.servers, f"{self.topic}-states", str(folder))
-        backend.open()
-        try:
-            for partition in range(PARTITIONS):
-                backend.adopt(partition, PARTITIONS)
-            return {key_in(row.key): json.loads(row.state) for row in backend.scan("counts")}
-        finally:
-            backend.close()
-
-    def wait_for(self, count: int, patience: float = 120) -> None:
+    def until(self, results: int, patience: float = 120) -> None:
+        """Wait until so many results are committed."""
         deadline = time.monotonic() + patience
-        fired = sum(n % 100 == 7 for n in range(count))
-        while True:
-            states = self.states()
-            events = sum(one["n"] for one in states.values())
-            if events >= count and sum(one["fired"] for one in states.values()) >= fired:
-                break
-            assert time.monotonic() < deadline, (events, count, self)
+        while self._seen < results:
+            found = self._watching.consume(1_000, 0.2)
+            self._seen += sum(one.error() is None for one in found)
+            assert time.monotonic() < deadline, (self._seen, results, self)
             dead = {n: one.poll() for n, one in self.running.items() if one.poll() is not None}
             assert not dead, (dead, self)
-            time.sleep(0.5)
+
+    def states(self) -> dict[Any, Any]:
+        """The states as a member that gets all partitions has them."""
+        with TemporaryDirectory(dir=self._folder) as folder:
+            backend = Kafka(self.brokers.servers, f"{self.topic}-states", folder)
+            backend.open()
+            try:
+                for partition in range(PARTITIONS):
+                    backend.adopt(partition, PARTITIONS)
+                return {key_in(row.key): json.loads(row.state) for row in backend.scan("counts")}
+            finally:
+                backend.close()
+
+    def check(self, count: int, patience: float = 120) -> None:
+        """Each of so many records has changed its state once, and has one result; so has each
+        timer."""
+        timers = [f"of {n}" for n in range(7, count, 100)]
+        self.until(count + len(timers), patience)
+        # What they would do again, they have done then.
+        self.drain(*self.running)
+        states = self.states()
         assert {key: one["n"] for key, one in states.items()} == Counter(
             n % KEYS for n in range(count)
         ), self
-        assert sum(one["fired"] for one in states.values()) == fired, self
+        assert sum(one["fired"] for one in states.values()) == len(timers), (states, self)
         results = [json.loads(one.value()) for one in self.brokers.read(self.results, 1)]
-        found = Counter((one["key"], one["count"]) for one in results)
+        found = Counter((one["key"], one.get("count") or one["fired"]) for one in results)
         wanted = [(key, n) for key, one in states.items() for n in range(1, one["n"] + 1)]
+        wanted += [(-1, timer) for timer in timers]
         assert found == Counter(wanted), (found - Counter(wanted), self)
 
     def __repr__(self) -> str:
@@ -164,29 +204,29 @@ class Members:
 
 
 @pytest.fixture
-def members(tmp_path: Path, run_seed: int, kafka_brokers: Brokers) -> Iterator[Members]:
-    made = Members(tmp_path, random.Random(run_seed), kafka_brokers)
+def members(tmp_path: Path, run_seed: int, one_or_three_brokers: WiredBrokers) -> Iterator[Members]:
+    made = Members(tmp_path, random.Random(run_seed), one_or_three_brokers)
     yield made
-    for number in list(made.running):
-        made.running[number].send_signal(signal.SIGCONT)
-        made.end(number, signal.SIGKILL)
+    made.close()
 
 
+@pytest.mark.parametrize("count", [2, 3])
 def test_members_that_are_killed_leave_each_record_in_the_states_once(
-    members: Members, run_seed: int
+    members: Members, run_seed: int, count: int
 ) -> None:
     draw = random.Random(run_seed)
     members.write(0, RECORDS // 2)
-    for number in range(3):
+    for number in range(count):
         members.start(number)
-    for step in range(4):
-        time.sleep(draw.uniform(0.5, 6))
+    members.until(1)
+    for step in range(2):
+        time.sleep(draw.uniform(0, 2))
         number = draw.choice(list(members.running))
-        members.end(number, signal.SIGKILL)
-        members.write(RECORDS // 2 + step * 500, RECORDS // 2 + (step + 1) * 500)
+        members.kill(number)
+        members.write(RECORDS * (2 + step) // 4, RECORDS * (3 + step) // 4)
         time.sleep(draw.uniform(0, 3))
-        members.start(number if draw.random() < 0.7 else 3 + step)
-    members.wait_for(RECORDS)
+        members.start(number if draw.random() < 0.7 else count + step)
+    members.check(RECORDS)
 
 
 def test_a_member_that_was_frozen_past_its_session_changes_nothing_more(
@@ -196,13 +236,28 @@ def test_a_member_that_was_frozen_past_its_session_changes_nothing_more(
     members.write(0, RECORDS // 2)
     members.start(0)
     members.start(1)
-    time.sleep(draw.uniform(4, 8))
-    members.running[0].send_signal(signal.SIGSTOP)
-    time.sleep(draw.uniform(5, 9))
+    members.until(draw.randrange(1, RECORDS // 2))
+    freeze(members.running[0])
+    time.sleep(draw.uniform(*PAST_SESSION))
     members.write(RECORDS // 2, RECORDS)
     time.sleep(draw.uniform(0, 2))
     members.running[0].send_signal(signal.SIGCONT)
-    members.wait_for(RECORDS)
+    members.check(RECORDS)
+
+
+def test_a_member_that_was_cut_off_past_its_session_changes_nothing_more(
+    members: Members, run_seed: int, one_or_three_brokers: WiredBrokers
+) -> None:
+    draw = random.Random(run_seed)
+    members.write(0, RECORDS // 2)
+    members.start(0, one_or_three_brokers.by_cable)
+    members.start(1)
+    members.until(draw.randrange(1, RECORDS // 2))
+    with one_or_three_brokers.pulled():
+        time.sleep(draw.uniform(*PAST_SESSION))
+        members.write(RECORDS // 2, RECORDS)
+        time.sleep(draw.uniform(0, 2))
+    members.check(RECORDS)
 
 
 def test_members_that_come_and_are_drained_take_the_states_along(
@@ -210,24 +265,44 @@ def test_members_that_come_and_are_drained_take_the_states_along(
 ) -> None:
     draw = random.Random(run_seed)
     members.start(0)
-    for step in range(4):
-        members.write(step * 1_000, (step + 1) * 1_000)
+    for step in range(3):
+        members.write(RECORDS * step // 3, RECORDS * (step + 1) // 3)
         members.start(step + 1)
-        time.sleep(draw.uniform(0.5, 5))
-        number = draw.choice(list(members.running))
-        # Or it had not begun.
-        assert members.end(number, signal.SIGTERM) in (0, 4, 5, 143, -signal.SIGTERM), members
-    members.wait_for(RECORDS)
+        time.sleep(draw.uniform(0.5, 4))
+        members.drain(draw.choice(list(members.running)))
+    members.check(RECORDS)
 
 
-def test_members_begin_while_a_broker_is_away_and_go_on_when_brokers_restart(
-    tmp_path: Path, run_seed: int, three_kafka_brokers: Brokers
+def test_members_go_on_when_brokers_restart(
+    tmp_path: Path, run_seed: int, three_wired_brokers: WiredBrokers
 ) -> None:
     draw = random.Random(run_seed)
-    brokers = three_kafka_brokers
+    brokers = three_wired_brokers
     members = Members(tmp_path, draw, brokers)
     try:
         members.write(0, RECORDS // 2)
+        members.start(0)
+        members.start(1)
+        members.until(1)
+        for number in draw.sample(range(3), draw.choice([1, 2])):
+            time.sleep(draw.uniform(0, 2))
+            brokers.stop(number, draw.choice([signal.SIGKILL, signal.SIGTERM]))
+            time.sleep(draw.uniform(0, 3))
+            brokers.start(number)
+            brokers.wait()
+        members.write(RECORDS // 2, RECORDS)
+        members.check(RECORDS, patience=200)
+    finally:
+        members.close()
+
+
+def test_members_begin_while_a_broker_of_three_is_away(
+    tmp_path: Path, run_seed: int, three_kafka_brokers: Brokers
+) -> None:
+    brokers = three_kafka_brokers
+    members = Members(tmp_path, random.Random(run_seed), brokers)
+    try:
+        members.write(0, RECORDS)
         # There are too few for the copies of the changelog, which is made later.
         brokers.stop(2, signal.SIGKILL)
         members.start(0)
@@ -235,14 +310,6 @@ def test_members_begin_while_a_broker_is_away_and_go_on_when_brokers_restart(
         time.sleep(8)
         brokers.start(2)
         brokers.wait()
-        for number in draw.sample(range(3), 2):
-            time.sleep(draw.uniform(1, 4))
-            brokers.stop(number, draw.choice([signal.SIGKILL, signal.SIGTERM]))
-            time.sleep(draw.uniform(0, 3))
-            brokers.start(number)
-            brokers.wait()
-        members.write(RECORDS // 2, RECORDS)
-        members.wait_for(RECORDS, patience=200)
+        members.check(RECORDS, patience=200)
     finally:
-        for number in list(members.running):
-            members.end(number, signal.SIGKILL)
+        members.close()

@@ -72,7 +72,7 @@ def fleet_of(servers: Servers, folder: Path, draw: random.Random, partitions: in
 
 
 @asynccontextmanager
-async def published(fleet: Fleet, rate: float = 400, seconds: float = 6) -> AsyncGenerator[None]:
+async def published(fleet: Fleet, rate: float = 400, seconds: float = 4) -> AsyncGenerator[None]:
     """Events are published meanwhile, and all of them arrive."""
     publishing = asyncio.create_task(fleet.publish(CLIENTS, rate, seconds))
     yield
@@ -107,11 +107,11 @@ async def wait(draw: random.Random) -> None:
 
 @pytest.mark.parametrize("members", [2, 3])
 async def test_workers_that_are_killed_leave_each_event_in_the_counts_once(
-    server: Servers, tmp_path: Path, run_seed: int, members: int
+    servers: Servers, tmp_path: Path, run_seed: int, members: int
 ) -> None:
     draw = random.Random(run_seed)
     names = [f"worker{n}" for n in range(members)]
-    with fleet_of(server, tmp_path, draw) as fleet:
+    with fleet_of(servers, tmp_path, draw) as fleet:
         await fleet.prepare()
         fleet.start(*names)
         await fleet.settled(*names)
@@ -122,51 +122,52 @@ async def test_workers_that_are_killed_leave_each_event_in_the_counts_once(
                 fleet.kill(killed)
                 await wait(draw)
                 fleet.start(killed)
-        await check_counts(fleet, server, tmp_path)
+        await check_counts(fleet, servers, tmp_path)
 
 
 async def test_a_worker_that_is_frozen_past_its_lease_commits_nothing_more(
-    server: Servers, tmp_path: Path, run_seed: int
+    servers: Servers, tmp_path: Path, run_seed: int
 ) -> None:
     draw = random.Random(run_seed)
-    with fleet_of(server, tmp_path, draw) as fleet:
+    with fleet_of(servers, tmp_path, draw) as fleet:
         await fleet.prepare()
         fleet.start("one", "two")
         await fleet.settled("one", "two")
-        async with published(fleet, seconds=8):
+        async with published(fleet, seconds=6):
             await wait(draw)
             fleet.freeze("one")
             # Longer than its lease of two seconds: the other one has its partitions.
             await asyncio.sleep(draw.uniform(2.5, 5))
             fleet.wake("one")
-        await check_counts(fleet, server, tmp_path)
+        await check_counts(fleet, servers, tmp_path)
 
 
 async def test_a_worker_that_is_cut_off_commits_nothing_more(
-    server: Servers, tmp_path: Path, run_seed: int
+    servers: Servers, tmp_path: Path, run_seed: int
 ) -> None:
     draw = random.Random(run_seed)
-    with fleet_of(server, tmp_path, draw) as fleet:
+    with fleet_of(servers, tmp_path, draw) as fleet:
         await fleet.prepare()
         await fleet.lay_wire()
         assert fleet.wire is not None
         # Its store goes by the wire too.
+        urls = ",".join(servers.urls)
         file = tmp_path / "fleet.py"
         file.write_text(
             file.read_text().replace(
-                f'Store("{server.urls[0]}/',
-                f'Store(("{fleet.wire.url}/" if NAME == "one" else "{server.urls[0]}/") + "',
+                f'Store("{urls}/',
+                f'Store(("{fleet.wire.url}/" if NAME == "one" else "{urls}/") + "',
             )
         )
         fleet.start("one", urls=[fleet.wire.url])
         fleet.start("two")
         await fleet.settled("one", "two")
-        async with published(fleet, seconds=8):
+        async with published(fleet, seconds=6):
             await wait(draw)
             fleet.wire.cut()
             await asyncio.sleep(draw.uniform(2.5, 5))
             fleet.wire.mend()
-        await check_counts(fleet, server, tmp_path)
+        await check_counts(fleet, servers, tmp_path)
         await fleet.wire.remove()
 
 
@@ -182,7 +183,7 @@ async def test_servers_that_are_killed_leave_each_event_in_the_counts_once(
         await fleet.prepare()
         fleet.start("one", "two")
         await fleet.settled("one", "two")
-        async with published(fleet, seconds=8):
+        async with published(fleet, seconds=6):
             for _ in range(2):
                 await wait(draw)
                 one = draw.randrange(count)
@@ -194,10 +195,10 @@ async def test_servers_that_are_killed_leave_each_event_in_the_counts_once(
 
 
 async def test_a_worker_that_leaves_hands_its_states_over(
-    server: Servers, tmp_path: Path, run_seed: int
+    servers: Servers, tmp_path: Path, run_seed: int
 ) -> None:
     draw = random.Random(run_seed)
-    with fleet_of(server, tmp_path, draw) as fleet:
+    with fleet_of(servers, tmp_path, draw) as fleet:
         await fleet.prepare()
         fleet.start("one", "two")
         await fleet.settled("one", "two")
@@ -207,4 +208,4 @@ async def test_a_worker_that_leaves_hands_its_states_over(
             await fleet.settled("one", "two", "three")
             fleet.drain("one")
             await fleet.settled("two", "three")
-        await check_counts(fleet, server, tmp_path)
+        await check_counts(fleet, servers, tmp_path)

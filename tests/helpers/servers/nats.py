@@ -8,7 +8,7 @@ import pytest
 
 from penstock.streams.nats.client.server import Servers
 
-__all__ = ["cluster", "large_server", "server", "three_servers"]
+__all__ = ["cluster", "large_server", "server", "servers", "three_servers"]
 
 
 @pytest.fixture(scope="session")
@@ -38,3 +38,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     """Three servers, of which a test may kill some."""
     with Servers(tmp_path_factory.mktemp("nats-cluster"), 3) as servers:
         yield servers
+
+
+@pytest.fixture
+def servers(request: pytest.FixtureRequest, is_late_run: bool) -> Servers:
+    """Three servers in the last fifth of the runs, and one before; no test may disturb them."""
+    found: Servers = request.getfixturevalue("three_servers" if is_late_run else "server")
+    return found
