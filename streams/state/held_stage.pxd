@@ -3,7 +3,7 @@ from penstock.streams.state.commits cimport Commits
 from penstock.streams.state.states cimport States
 
 cdef class BaseHeldStage(BaseDemandStage):
-    cdef public object _key, _faults, _full, _out, all_states, timers
+    cdef public object _again, _key, _faults, _full, _out, all_states, timers
     cdef public States _states
     cdef public Commits _commits
     cdef public list _unread

@@ -17,6 +17,7 @@ from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import CLOSED, Subscriber, send_list
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.timer import Timer
 from penstock.streams.runtime.wait import Wait
 from penstock.streams.stages.demand_stage import BaseDemandStage
 from penstock.streams.state.changes import Cell, Change, Root
@@ -36,6 +37,10 @@ MOST_HELD = 10_000
 
 # Timers that fire before the loop goes on.
 _AT_ONCE = 100
+
+# Seconds until what was due is done again, after its results have failed: as a source waits, so
+# that a service which is away is not called all the time.
+_AGAIN = 1.0
 
 
 class BaseHeldStage(BaseDemandStage):
@@ -62,6 +67,7 @@ class BaseHeldStage(BaseDemandStage):
         """All that the stage has of a key."""
         self.timers: Sequence[Timers] = ()
         """The timers of its keys."""
+        self._again = Timer(run, info, self.moved)
         self._commits = commits
         if commits.moves is not None:
             commits.moves.stages.append(self)
@@ -101,11 +107,16 @@ class BaseHeldStage(BaseDemandStage):
         """Do what is due now."""
 
     def moved(self) -> None:
-        """States have come or gone: read again which timers are due."""
+        """States have come or gone, or are those from before: read again which timers are due."""
         for timers in self.timers:
             timers.restart()
         if self._is_known:
             self.run.call_soon(self.info, self._drain)
+
+    def undone(self, cell: Cell, /) -> None:
+        """The last changes of a key were undone: what is due of it is done again, after a while."""
+        if not self._again.is_set and self.state < CLOSED:
+            self._again.set(_AGAIN)
 
     def follow(self, change: Change) -> None:
         """Have a change lost with the one of the same key before it."""
@@ -144,6 +155,10 @@ class BaseHeldStage(BaseDemandStage):
     def _has_all_events(self) -> bool:
         """Whether the stream has ended, and its last event was applied."""
         return bool(self.state) and not self._unread and not self._is_reading
+
+    def _is_nothing_due(self, timers: Timers) -> bool:
+        """Whether no timer will fire, also none again."""
+        return timers.next() is None and not self._again.is_set
 
     def _is_finished(self) -> bool:
         """Whether nothing is due any more, after the last event."""
@@ -307,6 +322,7 @@ class BaseHeldStage(BaseDemandStage):
 
     def release(self) -> None:
         self._full.end()
+        self._again.cancel()
         out = [*self._out, *self._unread]
         self._out.clear()
         self._unread = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from math import inf
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -72,7 +71,7 @@ class StatefulStage(BaseHeldStage):
         self.timers = (self._timers,)
         self._has_timers = on_timer is not None or states.has_ends
         if self._has_timers:
-            states.when_undone = partial(self._undone, self._timers)
+            states.when_undone = self.undone
         self._clock: EventClock | None = None
         self._event_states: States | None = None
         if by_event_time is not None:
@@ -82,7 +81,7 @@ class StatefulStage(BaseHeldStage):
             self.all_states = states, self._event_states
             self._event_timers = Timers(self._event_states)
             self.timers = self._timers, self._event_timers
-            self._event_states.when_undone = partial(self._undone, self._event_timers)
+            self._event_states.when_undone = self.undone
         # Timers in event time that have fired because the input has ended: each does so once.
         self._last: set[tuple[Any, str]] = set()
         self._context = Context(run.wall, self._clock, on_timer is not None)
@@ -318,14 +317,11 @@ class StatefulStage(BaseHeldStage):
             self.follow(self._event_states.change(cell, root, bool(timers) or None, timers))
             self._event_timers.note(cell)
 
-    def _undone(self, timers: Timers, cell: Cell) -> None:
+    def undone(self, cell: Cell, /) -> None:
         if cell.last is None:
             # The cell may be gone, and those that wait need it.
             self._states.has_forgotten = True
-            timers.restart()
-        else:
-            timers.note(cell)
-        self.run.call_soon(self.info, self._drain)
+        super().undone(cell)
 
     # The end.
 
@@ -334,7 +330,7 @@ class StatefulStage(BaseHeldStage):
         if self._event_states is None or not self.run.pauses.input_ended:
             return True
         assert self._clock is not None
-        return self._clock.now() == inf and self._event_timers.next() is None
+        return self._clock.now() == inf and self._is_nothing_due(self._event_timers)
 
     def release(self) -> None:
         self._wall.close()

@@ -75,7 +75,7 @@ class WindowStage(BaseHeldStage):
         self._changed: dict[Any, None] = {}
         self._asked: deque[Any] = deque()
         self._asks = Timer(run, info, self._ask)
-        states.when_undone = self._timers.note
+        states.when_undone = self.undone
         self._is_stored = is_stored
         self._lost = 0
         self._clock = clock(self._drain, self._has_all_events)
@@ -235,7 +235,7 @@ class WindowStage(BaseHeldStage):
         """Whether nothing closes any more: a drain leaves windows for the next run."""
         if not self.run.pauses.input_ended:
             return True
-        return self._clock.now() == inf and self._timers.next() is None
+        return self._clock.now() == inf and self._is_nothing_due(self._timers)
 
     def release(self) -> None:
         self._clock.close()
