@@ -156,8 +156,8 @@ class Commit:
             self._failed(error)
 
     async def ended(self) -> None:
-        """Wait until the unit that is being written is, or has failed."""
-        while self._writing is not None:
+        """Wait until the unit that is being written is, or has failed; not for the next."""
+        if self._writing is not None:
             await asyncio.wait([self._writing])
 
     async def flush(

@@ -136,11 +136,11 @@ class Members:
         process.wait()
 
     def drain(self, *numbers: int) -> None:
-        leaving = [self.running.pop(number) for number in numbers]
-        for process in leaving:
-            process.terminate()
-        for process in leaving:
-            assert process.wait(60) in ENDED, (process.returncode, self)
+        for number in numbers:
+            self.running[number].terminate()
+        for number in numbers:
+            assert self.running[number].wait(60) in ENDED, (number, self)
+            del self.running[number]
 
     def close(self) -> None:
         for number in list(self.running):

@@ -125,6 +125,24 @@ def test_a_unit_that_was_added_and_not_begun_is_written_once_by_a_close() -> Non
     run_virtual(work())
 
 
+def test_a_wait_for_the_unit_that_is_being_written_does_not_wait_for_the_next() -> None:
+    async def work() -> None:
+        log = Log(1.0)
+
+        async def add() -> None:
+            for number in range(1, 10):
+                log.add(number)
+                await asyncio.sleep(0.5)
+
+        adding = asyncio.create_task(add())
+        await asyncio.sleep(0.5)
+        await log.commit.ended()
+        assert log.units == [[1]]
+        await adding
+
+    run_virtual(work())
+
+
 def test_the_error_of_a_unit_is_reported_and_nothing_is_begun_by_itself_after_it() -> None:
     async def work() -> None:
         log = Log(1.0)

@@ -26,7 +26,7 @@ from penstock import (
 )
 from penstock.streams.base.errors import BuildError, CannotOpen, PenstockError
 from penstock.streams.kafka.offsets.stored import Done, done_in
-from penstock.streams.state.backend import Restoring, Unit
+from penstock.streams.state.backend import NotNow, Restoring, Unit
 from penstock.streams.state.codec import key_in
 from penstock.streams.testing import run_virtual
 from penstock.streams.testing.fleet import Fleet, FleetMember
@@ -42,13 +42,16 @@ def two() -> Iterator[Broker]:
 
 
 class Mortal(FleetMember):
-    """The backend of a process that may be killed."""
+    """The backend of a process that may be killed, and that commits nothing while its group does
+    not know it, as with a changelog of Kafka."""
 
     is_dead = False
 
     def commit(self, unit: Unit) -> None:
         if self.is_dead:
             raise CannotOpen("killed")
+        if unit.partitions and not any(places for _, places in unit.fences):
+            raise NotNow("this member is not in the group now")
         super().commit(unit)
 
 
