@@ -24,6 +24,9 @@ class Participant:
     """Whether others may have got its events by the time that these are done: it is asked before
     they are committed, and is told that they are done only after that."""
 
+    follows = False
+    """Whether its mark may be another whenever events of any source are done."""
+
     outlives_power = False
     """Whether it would keep what it is told after a commit when a power failure undoes that."""
 
@@ -64,8 +67,11 @@ class Participant:
     def taken(self, partition: int) -> None:
         """Another run has adopted a partition: nothing of it may begin any more."""
 
-    def adopted(self, marks: Iterable[tuple[str, bytes]]) -> None:
+    def adopted(self, partition: int, marks: Iterable[tuple[str, bytes]]) -> None:
         """A partition has come, of which these marks were written, also those of others."""
+
+    def released(self, partition: int) -> None:
+        """A partition has gone, or another run has adopted it."""
 
     def finish(self, events: Sequence[Event[Any]]) -> None:
         """These events are done."""

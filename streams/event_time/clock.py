@@ -74,6 +74,9 @@ class Watermark:
                 arrived(event)
 
     def hold(self, events: Sequence[Event[Any]], commits: Commits, /) -> list[Root]:
+        if self._lines.is_back:
+            # While they are on their way.
+            self.now()
         lists = [arrived(event) for event in events] if self._is_last else [None] * len(events)
         roots = commits.hold(events)
         for list_, root, event in zip(lists, roots, events, strict=True):

@@ -52,6 +52,8 @@ class TimeLines:
         self._merges = merges
         self._sources: list[SourceTime] = []
         self._watermark = -inf
+        self.is_back = False
+        """Whether it may be less than it was when it was asked for last."""
         # The lines that wait for others, each with those for which it does.
         self._held: dict[TimeLine, SourceTime] = {}
         self._alarm = Timer(run, info, self._ring)
@@ -91,7 +93,9 @@ class TimeLines:
             source.moved()
 
     def watermark(self) -> float:
-        """The time up to which all events have arrived, or are late. It never goes back."""
+        """The time up to which all events have arrived, or are late. It goes back only when a
+        partition comes that is behind, with its states."""
+        self.is_back = False
         first = first_term(self._lines())
         on_their_way = min((line.on_its_way() for line in self._lines()), default=inf)
         watermark = min(first, on_their_way)
@@ -108,6 +112,10 @@ class TimeLines:
                     del self._held[line]
                     line.let_go(self)
         return self._watermark
+
+    def went_back(self) -> None:
+        """A partition has come with its states, and may be behind those that were here."""
+        self._watermark, self.is_back = -inf, True
 
     def last(self) -> float:
         """The watermark before the end of the input, from which on it is infinity."""

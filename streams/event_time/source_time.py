@@ -29,6 +29,10 @@ class _Reader(Protocol):
         """The line has come further: hold it if it is ahead of others."""
         ...
 
+    def went_back(self) -> None:
+        """A partition has come with its states, and may be behind those that were here."""
+        ...
+
 
 class SourceTime:
     """The time lines of a source, which share the demand, and a mark of this `name` in a store."""
@@ -63,11 +67,17 @@ class SourceTime:
         # of partitions that have no line yet.
         self._kept: dict[object, Callable[[], object]] = {}
         self._stored: dict[str, dict[str, Any]] = {}
+        # The lines of partitions whose states are here, and which are not read yet, by their names.
+        self._coming: dict[str, TimeLine] = {}
 
     @property
     def lines(self) -> Iterable[TimeLine]:
-        """All lines, also those of partitions that are not read any more."""
-        return self._lines.values()
+        """All lines, also those of partitions that are not read any more, or not yet."""
+        return (
+            [*self._lines.values(), *self._coming.values()]
+            if self._coming
+            else self._lines.values()
+        )
 
     @property
     def whole(self) -> TimeLine | None:
@@ -156,13 +166,27 @@ class SourceTime:
                 del self._lines[key]
         line = self._lines.get(partition)
         if line is None:
-            sequence_of = None if self._source is None else self._source.sequence_of
-            line = self._lines[partition] = TimeLine(self, name, partition, sequence_of)
+            line = self._coming.pop(name, None) or self._new_line(name)
+            line.partition = partition
+            self._lines[partition] = line
             if (stored := self._stored.pop(name, None)) is not None:
                 line.restore(stored)
+            if self.moves:
+                self._go_back()
+                self.changed()
         line.is_here, line.is_empty = True, False
         line.begin_silence()
         line.lead_anew()
+
+    def _new_line(self, name: str) -> TimeLine:
+        sequence_of = None if self._source is None else self._source.sequence_of
+        return TimeLine(self, name, None, sequence_of)
+
+    def _go_back(self) -> None:
+        """Others may be ahead of a partition that moves: the states of its keys are as of its own
+        watermark."""
+        for reader in self.readers:
+            reader.went_back()
 
     def left(self, partition: Hashable, /) -> None:
         self._lines[partition].leave()
@@ -220,9 +244,18 @@ class SourceTime:
                 line.restore(stored)
         self._kept[store] = changed
 
-    def add_stored(self, mark: bytes) -> None:
-        """Go on from the `mark` of a partition that comes next."""
-        self._stored |= loads(mark)
+    def coming(self, mark: bytes) -> None:
+        """Go on from the `mark` of a partition whose states are here, and which joins next."""
+        for name, stored in loads(mark).items():
+            line = self._coming[name] = self._new_line(name)
+            line.is_empty = False
+            line.restore(stored)
+        self._go_back()
+
+    def goes(self, name: str) -> None:
+        """The states of a partition have gone, perhaps before it has joined."""
+        if self._coming.pop(name, None) is not None:
+            self.changed()
 
     def marks(self, waits: Waits) -> Iterable[tuple[Any, str, bytes]]:
         """The partitions that are read, or whose last events are not done, with their names, and

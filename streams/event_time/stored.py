@@ -20,6 +20,8 @@ class _StoredTime(Participant):
     late then.
     """
 
+    follows = True
+
     def __init__(self, source: SourceTime, name: str, commits: Commits) -> None:
         self._source = source
         self._name = name
@@ -48,10 +50,16 @@ class _MovingTime(_StoredTime):
     def partition_of_mark(self, name: str) -> int | None:
         return self._numbers.get(name)
 
-    def adopted(self, marks: Iterable[tuple[str, bytes]]) -> None:
+    def adopted(self, partition: int, marks: Iterable[tuple[str, bytes]]) -> None:
         for name, mark in marks:
             if name.startswith(f"{self._name} "):
-                self._source.add_stored(mark)
+                self._numbers[name] = partition
+                self._source.coming(mark)
+
+    def released(self, partition: int) -> None:
+        for name, number in self._numbers.items():
+            if number == partition:
+                self._source.goes(name.removeprefix(f"{self._name} "))
 
 
 def keep_time(source: SourceTime, commits: Commits) -> None:

@@ -834,6 +834,8 @@ class Membership:
             else:
                 # The records that the group has finished are not there any more.
                 self._let_go([partition.place()])
+                if self._moving is not None:
+                    self._reader.left(partition)
                 self._forget([partition])
                 partition = Partition(self._cluster, *key, first)
                 self._topic_ids.pop(key[0], None)
@@ -856,18 +858,29 @@ class Membership:
             await self._moving.renew(consumer)
         if self._is_member:
             await self._until_left(consumer, leaving)
-        await self._give_up(places)
+        await self._give_up(places, leaving)
         await self.commits.hand_over(consumer, leaving)
         await self._take_notes_out(consumer, leaving)
         self._forget(leaving)
         if places:
             await consumer.incremental_unassign(places)
 
-    async def _give_up(self, places: Iterable[TopicPartition], *, is_lost: bool = False) -> None:
+    async def _give_up(
+        self,
+        places: Iterable[TopicPartition],
+        leaving: Iterable[Partition],
+        *,
+        is_lost: bool = False,
+    ) -> None:
         """Give up the states of partitions, if others may get them."""
-        if self._moving is not None and not self._is_closed:
+        if self._moving is None:
+            return
+        if not self._is_closed:
             keys = [(place.topic, place.partition) for place in places]
             await self._moving.give_up(keys, is_lost=is_lost)
+        # Only now: as long as their states are here, the watermark must not pass theirs.
+        for partition in leaving:
+            self._reader.left(partition)
 
     async def _take_notes_out(self, consumer: Consumer, leaving: Iterable[Partition]) -> None:
         """Partitions are given up in order: that is not a loss."""
@@ -885,7 +898,7 @@ class Membership:
         if self._moving is not None:
             self._moving.metadata = None
         self._forget(lost)
-        await self._give_up(places, is_lost=True)
+        await self._give_up(places, lost, is_lost=True)
         self.lost += len(lost)
         inside = sum(partition.inside for partition in lost)
         outcome = "is not committed" if self._is_member else "is committed in the store only"
@@ -905,7 +918,7 @@ class Membership:
             for partition in leaving:
                 partition.held = False
             self._reader.let_go()
-            for partition in leaving:
+            for partition in leaving if self._moving is None else ():
                 self._reader.left(partition)
         return leaving
 

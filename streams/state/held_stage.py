@@ -20,6 +20,7 @@ from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.timer import Timer
 from penstock.streams.runtime.wait import Wait
 from penstock.streams.stages.demand_stage import BaseDemandStage
+from penstock.streams.state.backend import Row
 from penstock.streams.state.changes import Cell, Change, Root
 from penstock.streams.state.clocks import Clock
 from penstock.streams.state.commits import Commits
@@ -280,8 +281,12 @@ class BaseHeldStage(BaseDemandStage):
             if self._is_reading:
                 break
             if missing := states.missing(keys):
-                self._read(partial(states.read, missing), partial(states.add, missing))
+                self._read(partial(states.read, missing), partial(self._were_read, states, missing))
         return not self._is_reading
+
+    def _were_read(self, states: States, missing: dict[bytes, Any], rows: list[Row]) -> None:
+        moves = self._commits.moves
+        states.add(missing, rows if moves is None else moves.here(rows))
 
     def _read(self, call: Callable[[], T], then: Callable[[T], None]) -> None:
         """Read from the store; until it is done no event is passed to the function, nor a timer."""

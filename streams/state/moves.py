@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from penstock.streams.base.errors import BuildError, PenstockError, describe
 from penstock.streams.delivery.commit import Commit
-from penstock.streams.state.backend import Moving, Restoring, Unit
+from penstock.streams.state.backend import Moving, Restoring, Row, Unit
 from penstock.streams.state.changes import Cell, Change, Room, Root
 from penstock.streams.state.reads import Reads
 from penstock.streams.state.sources import Sources
@@ -94,7 +94,7 @@ class Moves:
             # A read that began before does not have them.
             await self._reads.ended()
             self._held.add(partition)
-            self._sources.adopted(marks)
+            self._sources.adopted(partition, marks)
             self._forget(partition)
 
     async def release(self, partition: int, patience: float = 0.0) -> None:
@@ -173,6 +173,10 @@ class Moves:
                     return partition
             change = change.before
         return None
+
+    def here(self, rows: Iterable[Row]) -> list[Row]:
+        """The rows of partitions that have come: not those of one whose watermark is not here."""
+        return [row for row in rows if row.partition in self._held]
 
     # What commits call.
 

@@ -74,10 +74,10 @@ class Sources:
         numbers = (one.partition_of_mark(name) for one in self._known.values())
         return next((one for one in numbers if one is not None), None)
 
-    def adopted(self, marks: Iterable[tuple[str, bytes]]) -> None:
+    def adopted(self, partition: int, marks: Iterable[tuple[str, bytes]]) -> None:
         """A partition has come, with these marks."""
         for source in self._known.values():
-            source.adopted(marks)
+            source.adopted(partition, marks)
 
     def taken(self, partition: int) -> None:
         """Another run has adopted a partition."""
@@ -86,6 +86,8 @@ class Sources:
 
     def forget(self, partition: int) -> None:
         """A partition has gone, and may come back to the same source."""
+        for source in self._known.values():
+            source.released(partition)
         self._partitions = {
             name for name in self._partitions if self.partition_of_mark(name) != partition
         }
@@ -113,6 +115,8 @@ class Sources:
     def add_marks(self, unit: Unit, done: Done) -> set[Participant]:
         """Add the marks that are to be written; returns the sources of these."""
         changed, self._changed = self._changed | done.keys(), set()
+        if done:
+            changed |= {one for one in self._known.values() if one.follows}
         unit.fences += [proof for one in self._known.values() if (proof := one.fence()) is not None]
         for source in changed:
             events: Sequence[Event[Any]] = done.get(source, ())

@@ -73,11 +73,10 @@ class MovingStates(Participant):
 
     # What the store calls.
 
-    def adopted(self, marks: Iterable[tuple[str, bytes]]) -> None:
+    def adopted(self, partition: int, marks: Iterable[tuple[str, bytes]]) -> None:
         for name, mark in marks:
-            number = self.partition_of_mark(name)
-            if number is not None:
-                self._marks[number] = mark
+            if self.partition_of_mark(name) == partition:
+                self._marks[partition] = mark
 
     def taken(self, partition: int) -> None:
         lost = self._partitions.pop(partition, None)

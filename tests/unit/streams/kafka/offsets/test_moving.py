@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -239,6 +240,11 @@ class Walk:
         refuses = draw.choice([0.0, 0.0, 0.1, 0.5])
         self.fleet.refuse = lambda: draw.random() < refuses
         self.processes: list[Process] = []
+        self.found: list[list[Any]] = []
+        """What the sinks of each process got."""
+
+    def body(self, n: int) -> bytes:
+        return numbered(n, self.keys)
 
     def _stage(self, store: Store) -> Any:
         def seen(before: list[int], event: Any, ctx: Any) -> tuple[list[int], list[Any]]:
@@ -266,7 +272,12 @@ class Walk:
         stages = [self._stage, self._work]
         if self.is_behind:
             stages.reverse()
-        self.processes.append(Process(self.broker, self.fleet, *stages, every=self.every))
+        self._start(*stages)
+
+    def _start(self, *stages: Any) -> None:
+        process = Process(self.broker, self.fleet, *stages, every=self.every)
+        self.processes.append(process)
+        self.found.append(process.found)
 
     async def story(self) -> None:
         draw = self.draw
@@ -275,7 +286,7 @@ class Walk:
         while n < self.count or draw.random() < 0.5:
             for _ in range(draw.randint(0, 8)):
                 if n < self.count:
-                    self.broker.write(numbered(n, self.keys), partition=n % self.partitions)
+                    self.broker.write(self.body(n), partition=n % self.partitions)
                     n += 1
             await asyncio.sleep(draw.choice([0, 0.01, 0.1, 1, 5]))
             step = draw.random()
@@ -294,11 +305,14 @@ class Walk:
         if not self.processes:
             self.start()
         await until(lambda: floors(self.fleet) == self.count)
-        if self.timers:
-            wanted = 2 * self.count
-            await until(lambda: sum(map(len, states(self.fleet).values())) >= wanted)
+        await until(self.is_done)
         for process in self.processes:
             await process.running.drain(10)
+
+    def is_done(self) -> bool:
+        """Whether all has happened that the events bring about."""
+        events = sum(map(len, states(self.fleet).values()))
+        return not self.timers or events >= 2 * self.count
 
     def check(self) -> None:
         seen = states(self.fleet)
@@ -318,16 +332,61 @@ def test_states_are_those_of_a_run_without_moves_crashes_and_zombies(seed: int) 
     walk.check()
 
 
+def timed(_: Store) -> Any:
+    made: Any = event_time
+    return made("at", lateness=0, idle=None, max_ahead=None)
+
+
+def counted(store: Store) -> Any:
+    made: Any = window
+    return made(tumbling(10), agg.count(), by="key", name="counts", store=store)
+
+
+class WindowWalk(Walk):
+    """The same with windows: partitions are ahead of others, and no event is late in its own."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.timers = self.is_behind = False
+        self._at = [0] * self.partitions
+        self._ahead = [self.draw.choice([1, 3, 30]) for _ in range(self.partitions)]
+        self._written: Counter[tuple[int, int]] = Counter()
+
+    def body(self, n: int) -> bytes:
+        of = n % self.partitions
+        self._at[of] += self.draw.randint(0, self._ahead[of])
+        key, at = n % self.keys, self._at[of]
+        self._written[key, at // 10 * 10] += 1
+        return b'{"key": %d, "at": %d}' % (key, at)
+
+    def start(self) -> None:
+        self._start(timed, counted, self._work)
+
+    def _closed(self) -> Counter[tuple[int, int]]:
+        """The windows that each member closes, whichever partitions it has, and their counts."""
+        least = min(self._at)
+        return Counter({one: n for one, n in self._written.items() if one[1] + 10 <= least})
+
+    def is_done(self) -> bool:
+        found = {(one.key, one.start) for each in self.found for one in each}
+        return found >= set(self._closed())
+
+    def check(self) -> None:
+        results = [one for each in self.found for one in each]
+        for one in results:
+            assert one.value == self._written[one.key, one.start], (one, self._at)
+
+
+@seeds(100)
+def test_windows_are_those_of_a_run_without_moves_crashes_and_zombies(seed: int) -> None:
+    walk = WindowWalk(seed)
+    with model_of(walk.broker):
+        run_virtual(walk.story())
+    walk.check()
+
+
 def test_windows_move_with_their_partition_and_its_watermark(two: Broker, run: Run) -> None:
     fleet = Fleet()
-
-    def timed(_: Store) -> Any:
-        made: Any = event_time
-        return made("at", lateness=0, idle=None, max_ahead=None)
-
-    def counted(store: Store) -> Any:
-        made: Any = window
-        return made(tumbling(10), agg.count(), by="key", name="counts", store=store)
 
     def put(partition: int, *times: int) -> None:
         bodies = (b'{"at": %d, "key": %d}' % (time, partition) for time in times)
@@ -352,6 +411,40 @@ def test_windows_move_with_their_partition_and_its_watermark(two: Broker, run: R
             (0, 10): 3,
             (1, 10): 3,
         }
+
+    run(story())
+
+
+def test_windows_of_a_partition_that_is_behind_wait_for_it_where_others_are_ahead(
+    two: Broker, run: Run
+) -> None:
+    fleet = Fleet()
+
+    def put(partition: int, *times: int) -> None:
+        bodies = (b'{"at": %d, "key": %d}' % (time, partition) for time in times)
+        two.write(*bodies, partition=partition)
+
+    async def story() -> None:
+        first = Process(two, fleet, timed, counted)
+        await until(lambda: len(two.owner) == 2)
+        second = Process(two, fleet, timed, counted)
+        await until(lambda: len(set(two.owner.values())) == 2)
+        behind = next(n for (_, n), owner in two.owner.items() if owner is second.member)
+        put(1 - behind, 1, 101, 201)
+        put(behind, 1, 2)
+        await until(lambda: len(first.found) == 2 and floors(fleet) == 5)
+        second.kill()
+        await until(lambda: set(two.owner.values()) == {first.member})
+        await asyncio.sleep(1)
+        put(behind, 3, 11, 12)
+        await asyncio.sleep(1)
+        put(behind, 13, 21)
+        await until(lambda: len(first.found) == 4)
+        await asyncio.sleep(5)
+        await first.running.drain(10)
+        counts = [(one.key, one.start, one.value) for one in first.found]
+        ahead = 1 - behind
+        assert counts == [(ahead, 0, 1), (ahead, 100, 1), (behind, 0, 3), (behind, 10, 3)]
 
     run(story())
 
