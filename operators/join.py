@@ -45,7 +45,7 @@ from penstock.streams.base.errors import BuildError
 from penstock.streams.base.keys import By, Key, key_name
 from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import is_text, seconds_in
-from penstock.streams.event_time.above import with_times
+from penstock.streams.event_time.above import times_for, with_times
 from penstock.streams.event_time.clock import watermark_behind
 from penstock.streams.event_time.timed_by import IDLE, require_one_stream, timed_by
 from penstock.streams.execution.handler import called_name
@@ -203,9 +203,8 @@ def join(
         side, timed = with_times("join", side, times, "time= and lateness=")
         if not timed:
             raise BuildError(
-                "join(...) needs the times of events: put event_time(field) directly behind each "
-                f"source of {which}, or give time=field; the results of a window have none, and "
-                'time="start" is when each begins'
+                f"join(...) needs the times of events: {times_for(side, f' of {which}')}, or give "
+                'time=field; time="start" is when a window begins'
             )
         return side, timed
 

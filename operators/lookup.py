@@ -45,7 +45,7 @@ from penstock.streams.base.errors import BuildError, describe
 from penstock.streams.base.keys import By, Key, key_name
 from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import seconds_in
-from penstock.streams.event_time.above import with_times
+from penstock.streams.event_time.above import times_for, with_times
 from penstock.streams.event_time.clock import watermark_behind
 from penstock.streams.event_time.timed_by import IDLE, require_one_stream, timed_by
 from penstock.streams.execution.handler import called_name
@@ -177,8 +177,8 @@ def lookup(
         source, timed = with_times("lookup", source, times, "as_of=")
         if seconds and not timed:
             raise BuildError(
-                f"lookup({wait=}) waits in the time of events: put event_time(field) directly "
-                "behind each source, or give as_of=field"
+                f"lookup({wait=}) waits in the time of events: {times_for(source)}, or give "
+                "as_of=field"
             )
         is_timed = bool(timed)
         timed = list(dict.fromkeys([*timed, *table.timed]))

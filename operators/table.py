@@ -28,7 +28,7 @@ from penstock.streams.base.errors import BuildError
 from penstock.streams.base.keys import By, Key
 from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import seconds_in
-from penstock.streams.event_time.above import with_times
+from penstock.streams.event_time.above import times_for, with_times
 from penstock.streams.event_time.timed_by import require_one_stream, timed_by
 from penstock.streams.joins.table import Table
 from penstock.streams.rx.combining.inputs import as_stream
@@ -82,7 +82,7 @@ def table(
     rows, timed = with_times("table", rows, own, "time=")
     if not timed:
         raise BuildError(
-            "table(...) needs the times from which its rows are valid: put event_time(field) "
-            "directly behind each source of its stream, or give time=field"
+            "table(...) needs the times from which its rows are valid: "
+            f"{times_for(rows, ' of its stream')}, or give time=field"
         )
     return Table(rows, by, seconds, timed, store)

@@ -37,7 +37,7 @@ from penstock.streams.base.errors import BuildError
 from penstock.streams.base.keys import By, Key, all_events, key_name
 from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import LEAST, seconds_in
-from penstock.streams.event_time.above import with_times
+from penstock.streams.event_time.above import times_for, with_times
 from penstock.streams.event_time.clock import watermark_behind
 from penstock.streams.event_time.processing import ProcessingTime
 from penstock.streams.event_time.timed_by import IDLE, require_one_stream, timed_by
@@ -176,9 +176,8 @@ def window(
             timed = []
         if not (timed or is_processing):
             raise BuildError(
-                "window(...) needs the times of events: put event_time(field) directly behind each "
-                'source, or give time=field or time="processing"; the results of a window have '
-                'none, and time="start" is when each begins'
+                f"window(...) needs the times of events: {times_for(source)}, or give time=field "
+                'or time="processing"; time="start" is when a window begins'
             )
 
         def make(downstream: Subscriber[Any], run: Run, info: StageInfo) -> WindowStage:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.streams.event_time.source_time import SourceTime
     from penstock.streams.runtime.context import Run
 
-__all__ = ["Timed", "are_merged", "timed_above", "with_times"]
+__all__ = ["Timed", "are_merged", "timed_above", "times_for", "with_times"]
 
 
 class _Sources:
@@ -101,6 +101,14 @@ def with_times(
         )
     source = own(source)
     return source, timed_above([source.info])
+
+
+def times_for(source: Any, which: str = "") -> str:
+    """What to do for events of a stream that need times and have none: `which` are its sources."""
+    for stream in reversed(source.chain()):
+        if stream.info.untimed:
+            return f"put event_time(field) behind {stream.info}, whose results have no times"
+    return f"put event_time(field) directly behind each source{which}"
 
 
 def are_merged(stages: Sequence[StageInfo]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from penstock.streams.base.errors import CALL_ERRORS, BuildError
 from penstock.streams.base.keys import By, all_events, key_name
-from penstock.streams.event_time.above import Timed, timed_above, with_times
+from penstock.streams.event_time.above import Timed, timed_above, times_for, with_times
 from penstock.streams.event_time.clock import Watermark, watermark_behind
 from penstock.streams.event_time.line import MarkedTime
 from penstock.streams.event_time.source_time import SourceTime
@@ -74,8 +74,8 @@ def kept_watching(
     source, timed = with_times(rule.stage, source, own, "time=, lateness= and max_ahead=")
     if rule.monitor.deadlines is not None and not timed:
         raise BuildError(
-            f"{rule.stage}(store=...) measures bounds in the times of events: put "
-            "event_time(field) directly behind each source, or give time="
+            f"{rule.stage}(store=...) measures bounds in the times of events: {times_for(source)}, "
+            "or give time="
         )
     watermark = watermark_behind(source, timed)
     by: By[Any] = all_events if rule.by is None else rule.by

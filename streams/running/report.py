@@ -268,8 +268,12 @@ def notes_on(stages: list[dict[str, Any]]) -> list[str]:
 def _late(stages: list[dict[str, Any]]) -> list[str]:
     """A line of the report for each stage for which events came too late."""
     return [
-        f"late events: {stage['late']:,}, in stage {stage['stage']} '{stage['name']}': a greater "
-        "lateness= waits for such events"
+        f"late events: {stage['late']:,}, in stage {stage['stage']} '{stage['name']}': "
+        + (
+            "a longer keep= of its table has the rows of such events"
+            if stage["name"] == "lookup"
+            else "a greater lateness= waits for such events"
+        )
         # Unless they were routed, or the stage does not skip what is late.
         + (", late=route(sink) keeps them" if stage.get("skipped", 0) >= stage["late"] else "")
         for stage in stages

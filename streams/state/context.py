@@ -13,7 +13,10 @@ from penstock.streams.state.clocks import EventClock
 
 __all__ = ["Context"]
 
-_NEEDS_TIMES = "needs the times of events: put event_time(field) directly behind each source"
+_NEEDS_TIMES = (
+    "needs the times of events: put event_time(field) directly behind each source; the results of "
+    "windows, joins and lookups have none, so behind these"
+)
 
 
 class Context:

@@ -306,7 +306,7 @@ function behindTheClock(seconds) {
   return seconds < 0 ? `${duration(-seconds)} ahead of the clock` : `${duration(seconds)} behind the clock`;
 }
 
-// Of a stage that gives events their times, and of one with windows.
+// Of a stage that gives events their times, and of one with windows or rows.
 function timeFacts(numbers) {
   const facts = [];
   const all = numbers.watermarks ?? [];
@@ -319,6 +319,11 @@ function timeFacts(numbers) {
   if (idle) facts.push(all.length === 1 ? "idle" : `${count(idle)} of ${count(all.length)} partitions idle`);
   const open = numbers.open_windows;
   if (open !== undefined) facts.push(open === 1 ? "1 open window" : `${count(open)} open windows`);
+  const { rows, events, unpaired, missing } = numbers;
+  if (rows !== undefined) facts.push(rows === 1 ? "1 row" : `${count(rows)} rows`);
+  if (events) facts.push(events === 1 ? "1 event waits for a row" : `${count(events)} events wait for rows`);
+  if (unpaired) facts.push(`${count(unpaired)} without a partner`);
+  if (missing) facts.push(`${count(missing)} without a row`);
   const late = (numbers.late ?? 0) + all.reduce((sum, one) => sum + one.late, 0);
   if (late) facts.push(`${count(late)} late`);
   return facts;

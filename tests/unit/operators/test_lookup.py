@@ -12,17 +12,21 @@ import pytest
 from penstock import (
     Running,
     Store,
+    agg,
     collect,
     event_time,
     for_each,
     from_iterable,
     inbox,
+    join,
     lookup,
     ops,
     read_jsonl,
     route,
     run,
     table,
+    tumbling,
+    window,
 )
 from penstock.streams.base.errors import BuildError
 from penstock.streams.testing import MemorySink, run_virtual
@@ -376,3 +380,9 @@ def test_wrong_options_are_refused_by_name() -> None:
         rows.pipe(timed, lookup(prices, "key", as_of="at"))
     with pytest.raises(BuildError, match=r"lookup\(wait=5\) waits in the time of events"):
         rows.pipe(lookup(prices, "key", wait=5))
+    found = rows.pipe(timed, lookup(prices, "key"))
+    behind = r"behind stage 5 'lookup', whose results have no times, or give time="
+    with pytest.raises(BuildError, match=behind):
+        found.pipe(join(rows.pipe(timed), "key", 1))
+    with pytest.raises(BuildError, match=behind):
+        found.pipe(window(tumbling(1), agg.count()))

@@ -16,12 +16,16 @@ from penstock import (
     for_each,
     from_iterable,
     inbox,
+    join,
+    lookup,
     route,
     session,
     sliding,
+    table,
     tumbling,
     window,
 )
+from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.pipelines.running import Running
 from penstock.streams.testing import MemorySink
 from penstock.streams.testing.plugin import Run
@@ -145,6 +149,41 @@ def test_the_page_shows_the_watermark_that_is_furthest_behind_and_what_is_idle(r
     ]
     _, timed, *_ = of_page(looked_at(opened(line), shown=("boxes",))[0])
     assert "watermark of p1 70 s behind the clock · 1 of 3 partitions idle" in timed
+
+
+def test_the_page_shows_the_rows_of_joins_and_tables(run: Run) -> None:
+    def timed(*times: float) -> Flowable[Any]:
+        events = from_iterable([{"key": at, "at": at} for at in times])
+        return events.pipe(event_time("at", idle=None, max_ahead=None))
+
+    async def shown(stage: Any) -> str:
+        box = inbox(10)
+        pipeline = box.pipe(event_time("at", idle=20, max_ahead=None), stage).to(for_each(bool))
+        async with pipeline.start() as running:
+            running.record()
+            for at in (101, 150, 103):
+                await box.put({"key": at, "at": at})
+            await asyncio.sleep(1)
+            lines = await lines_of(running, 0.5)
+            running.cancel()
+        (*_, shown, _) = of_page(looked_at(opened(lines[0]), shown=("boxes",))[0])
+        return shown
+
+    joined = run(shown(join(timed(100, 160), "key", 10, how="left")))
+    assert "2 rows · 2 without a partner · 1 late" in joined
+    found = run(shown(lookup(table(timed(100, 160), "key"), "key")))
+    assert "2 rows · 1 event waits for a row · 1 without a row · 1 late" in found
+
+
+def test_late_events_for_a_table_have_the_way_to_find_their_rows_in_the_report(run: Run) -> None:
+    events = from_iterable([{"key": 1, "at": at} for at in (25, 3)]).pipe(event_time("at"))
+    rows = from_iterable([{"key": 1, "at": 1}])
+    found = events.pipe(lookup(table(rows, "key", time="at"), "key"))
+    ended = run(found.to(for_each(bool)).run())
+    assert (
+        "late events: 1, in stage 5 'lookup': a longer keep= of its table has the rows of such"
+        in str(ended)
+    )
 
 
 def test_late_events_have_a_line_in_the_report_with_the_way_to_keep_them(run: Run) -> None:
