@@ -68,7 +68,7 @@ test-rx: .venv/.ready  ## RxPY's own tests of its operators, with demand; RXPY i
 	$(BIN)/python -m tests.contract.rxpy "$(RXPY)" $(ARGS)
 
 test-kafka: .venv/.ready  ## of these, the tests on real brokers of Kafka; needs Java 17 and Maven
-	$(PYTEST) tests/system/test_kafka.py tests/system/test_kafka_command.py tests/system/test_kafka_faults.py tests/system/test_kafka_security.py tests/system/test_kafka_transactions.py tests/system/test_state_kafka.py tests/system/test_stored_sources.py --runs 5 $(ARGS)
+	$(PYTEST) tests/system/test_kafka.py tests/system/test_kafka_command.py tests/system/test_kafka_faults.py tests/system/test_kafka_security.py tests/system/test_kafka_transactions.py tests/system/test_state_kafka.py tests/system/test_state_moves.py tests/system/test_changelog.py tests/system/test_shared_store.py tests/system/test_stored_sources.py --runs 5 $(ARGS)
 
 soak: .venv/.ready  ## 10,000 random pipelines, as many graphs of streams, ten times test-walks, 50 runs of test-system; takes hours
 	$(BIN)/python -m pytest tests/contract/test_random_walk.py tests/contract/test_random_streams.py tests/contract/test_bounds.py --walks 10000 -rP $(ARGS)

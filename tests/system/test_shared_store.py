@@ -20,18 +20,23 @@ import psycopg
 import pytest
 
 from tests.helpers.kafka.broker import HAS_KAFKA, Brokers
+from tests.helpers.kafka.wired import WiredBrokers
+from tests.helpers.servers.cable import Cable
 from tests.helpers.servers.postgres import Postgres
 from tests.helpers.system.children import freeze
 
 pytestmark = pytest.mark.skipif(not HAS_KAFKA, reason="there is no Java 17 with Maven")
 
-KEYS, PARTITIONS, RECORDS = 12, 4, 3_000
+KEYS, PARTITIONS, RECORDS = 12, 4, 2_000
 
 # Also before anything was begun.
 ENDED = (0, 4, 143)
 
-CLASSIC = {"session.timeout.ms": 3_000, "heartbeat.interval.ms": 500}
+CLASSIC = {"session.timeout.ms": 2_000, "heartbeat.interval.ms": 400}
 PROTOCOLS: list[dict[str, Any]] = [CLASSIC, {"group.protocol": "consumer"}]
+
+# Longer than a session with either protocol.
+PAST_SESSION = 3.2, 6
 
 PROGRAM = """
 import asyncio
@@ -96,9 +101,9 @@ class Members:
             cursor = db.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
 
-    def start(self, name: str) -> None:
-        options = json.dumps({**self.options, "member": name})
-        words = ["-m", "penstock", "run", str(self._program), "--", options]
+    def start(self, name: str, **options: str) -> None:
+        given = json.dumps({**self.options, "member": name, **options})
+        words = ["-m", "penstock", "run", str(self._program), "--", given]
         self.running[name] = subprocess.Popen([sys.executable, *words])
 
     def kill(self, name: str) -> None:
@@ -126,7 +131,7 @@ class Members:
             assert time.monotonic() < deadline, (self.states(), self.options)
             for name, member in self.running.items():
                 assert member.poll() is None, (name, member.returncode, self.options)
-            time.sleep(0.05)
+            time.sleep(0.2)
 
     def check(self, records: int) -> None:
         """Each record has changed its state once, and has one row."""
@@ -154,9 +159,9 @@ class Members:
 
 @pytest.fixture
 def members(
-    tmp_path: Path, run_seed: int, kafka_brokers: Brokers, postgres: str
+    tmp_path: Path, run_seed: int, one_or_three_brokers: WiredBrokers, postgres: str
 ) -> Iterator[Members]:
-    found = Members(tmp_path, random.Random(run_seed), kafka_brokers, postgres)
+    found = Members(tmp_path, random.Random(run_seed), one_or_three_brokers, postgres)
     yield found
     found.end()
 
@@ -175,7 +180,7 @@ def disturbed(members: Members, draw: random.Random, count: int, disturb: str) -
         case "freeze":
             # Longer than its session: the others get its partitions while it stands still.
             freeze(members.running[one])
-            time.sleep(5)
+            time.sleep(draw.uniform(*PAST_SESSION))
             members.write(RECORDS // 2, RECORDS)
             members.until(lambda: sum(members.states().values()) >= RECORDS)
             members.running[one].send_signal(signal.SIGCONT)
@@ -211,6 +216,29 @@ def disturbed(members: Members, draw: random.Random, count: int, disturb: str) -
 @pytest.mark.parametrize("count", [2, 3])
 def test_each_record_counts_once(members: Members, run_seed: int, count: int, disturb: str) -> None:
     disturbed(members, random.Random(run_seed), count, disturb)
+
+
+@pytest.mark.parametrize("what", ["brokers", "database"])
+def test_a_member_that_is_cut_off_for_longer_than_its_session_counts_nothing_twice(
+    members: Members, run_seed: int, what: str, one_or_three_brokers: WiredBrokers, postgres: str
+) -> None:
+    draw = random.Random(run_seed)
+    with Cable([postgres]) as to_database:
+        by_cable = {"brokers": {"servers": one_or_three_brokers.by_cable}}
+        by_cable["database"] = {"url": to_database.urls[0]}
+        cable = {"brokers": one_or_three_brokers.cable, "database": to_database}[what]
+        members.start("a", **by_cable[what])
+        members.start("b")
+        members.write(0, RECORDS // 2)
+        done = draw.randrange(RECORDS // 2)
+        members.until(lambda: sum(members.states().values()) > done)
+        with cable.pulled():
+            time.sleep(draw.uniform(*PAST_SESSION))
+            members.write(RECORDS // 2, RECORDS)
+            time.sleep(draw.uniform(0, 2))
+        members.check(RECORDS)
+        members.drain()
+        members.check(RECORDS)
 
 
 @pytest.mark.parametrize("what", ["broker", "database"])

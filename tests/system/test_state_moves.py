@@ -253,7 +253,7 @@ def test_a_member_that_was_cut_off_past_its_session_changes_nothing_more(
     members.start(0, one_or_three_brokers.by_cable)
     members.start(1)
     members.until(draw.randrange(1, RECORDS // 2))
-    with one_or_three_brokers.pulled():
+    with one_or_three_brokers.cable.pulled():
         time.sleep(draw.uniform(*PAST_SESSION))
         members.write(RECORDS // 2, RECORDS)
         time.sleep(draw.uniform(0, 2))

@@ -1,71 +1,43 @@
-"""Brokers that are also reached by a cable, which can be pulled and put back."""
+"""Brokers that are also reached by a cable."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Generator, Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from threading import Thread
-from typing import Any
 
 import pytest
 
 from penstock.streams.nats.client.server import free_ports
 from tests.helpers.kafka.broker import Brokers
-from tests.helpers.servers.wire import Wire
+from tests.helpers.servers.cable import Cable
 
 __all__ = ["WiredBrokers", "one_or_three_brokers", "one_wired_broker", "three_wired_brokers"]
 
 
 class WiredBrokers(Brokers):
-    """Brokers of which those who begin at `by_cable` know only addresses at the end of a cable.
-
-    What is sent while it is pulled arrives when it is put back.
-    """
+    """Brokers of which a client that begins at `by_cable` knows only the ends of a cable."""
 
     def __init__(self, folder: Path, count: int = 1) -> None:
         super().__init__(folder, count)
         self._wired = free_ports(count)
-        self._wires = [Wire(f"kafka://127.0.0.1:{port}") for port in self._wired]
-        self._loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._loop.run_forever, daemon=True)
+        self.cable = Cable([f"kafka://127.0.0.1:{port}" for port in self._wired])
 
     def __enter__(self) -> WiredBrokers:
-        self._thread.start()
-        for wire in self._wires:
-            self._in_loop(wire.lay())
-        self.by_cable = ",".join(self._ends)
+        self.cable.__enter__()
         super().__enter__()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for wire in self._wires:
-            self._in_loop(wire.remove())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self.cable.__exit__(*exception)
         super().__exit__(*exception)
 
-    @contextmanager
-    def pulled(self) -> Generator[None]:
-        """While the cable is pulled."""
-        for wire in self._wires:
-            self._loop.call_soon_threadsafe(wire.cut)
-        try:
-            yield
-        finally:
-            for wire in self._wires:
-                self._loop.call_soon_threadsafe(wire.mend)
+    @property
+    def by_cable(self) -> str:
+        return ",".join(self._ends)
 
     @property
     def _ends(self) -> list[str]:
-        return [wire.url.removeprefix("kafka://") for wire in self._wires]
-
-    def _in_loop(self, work: Any) -> None:
-        done: Future[None] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        done.result(60)
+        return [url.removeprefix("kafka://") for url in self.cable.urls]
 
     def _more(self, number: int) -> dict[str, str]:
         plain = f"PLAINTEXT://127.0.0.1:{self._ports[number]}"
