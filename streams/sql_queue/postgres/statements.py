@@ -173,7 +173,7 @@ FOR EACH STATEMENT EXECUTE FUNCTION {mirror}()""",
 
 # Rows of the user's table that are unprocessed and not in the queue yet; others that adopt rows at
 # the moment are not waited for. One that was processed, and whose status the user has set back,
-# begins anew.
+# begins anew, unless others have done all this since: then it is another version by now.
 ADOPT = """WITH new AS MATERIALIZED (
     SELECT o.{own_id} AS id, ({came})::timestamptz AS came FROM {own} AS o
     WHERE o.{own_status} = 0 AND NOT EXISTS (
@@ -185,7 +185,8 @@ ON CONFLICT ({id}) DO UPDATE SET
     {status} = 0, {attempts} = 0, {run_at} = NULL, {enqueued} = excluded.{enqueued},
     {started} = NULL, {finished} = NULL, {owner} = NULL, {token} = NULL, {expires} = NULL,
     {error} = NULL
-WHERE b.{status} IN (1, -1)"""
+WHERE b.{status} IN (1, -1)
+    AND b.ctid = (SELECT seen.ctid FROM {table} AS seen WHERE seen.{id} = b.{id})"""
 # With keys no row may be left out: it could be the first of its key. So a reader waits for others
 # that insert the same rows.
 ADOPT_ALL = ADOPT.replace("LIMIT (:adopt)::bigint FOR UPDATE OF o SKIP LOCKED", "")

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from penstock.streams.sql_queue import ClaimTerms, Row, Settlement, Store, open_store
+from penstock.streams.sql_queue.postgres import statements as sql
 from penstock.streams.sql_queue.postgres.claims import PostgresStore
 from tests.helpers.until import until
 
@@ -105,6 +106,39 @@ def test_a_reader_beside_a_table_takes_the_rows_around_one_that_is_locked(postgr
             other.rollback()
         assert [row.id for row in rows] == [2, 3, 4, 5]
         await store.close()
+
+    asyncio.run(story())
+
+
+def test_rows_that_others_have_finished_since_a_claim_began_are_not_begun_anew(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim that is late sees them as they were: not in the queue yet."""
+
+    async def story() -> None:
+        mine, yours = (open_store(postgres, "jobs", beside=True) for _ in range(2))
+        with psycopg.connect(postgres, autocommit=True) as own:
+            own.execute("CREATE TABLE jobs (id int PRIMARY KEY, payload json, status int)")
+            await mine.open()
+            await yours.open()
+            # So that all its tables are there.
+            assert (await mine.claim(9, MINE)).rows == []
+            own.execute("""INSERT INTO jobs VALUES (1, '{"key": "a"}', 0)""")
+            own.execute("SELECT pg_advisory_lock(7)")
+            with monkeypatch.context() as late:
+                wait = "FROM new, pg_advisory_xact_lock_shared(7)"
+                late.setattr(sql, "ADOPT_ALL", sql.ADOPT_ALL.replace("FROM new", wait))
+                claiming = asyncio.ensure_future(mine.claim(9, MINE))
+                await until(lambda: own.execute(WAITING).fetchone() is not None)
+            async with asyncio.timeout(20):
+                (row,) = (await yours.claim(9, YOURS)).rows
+                idle = [(row.key or "", row.epoch)]
+                assert await yours.settle(Settlement([row], idle_keys=idle), YOURS) == []
+                own.execute("SELECT pg_advisory_unlock(7)")
+                assert (await claiming).rows == []
+            assert own.execute("SELECT status FROM jobs").fetchall() == [(1,)]
+        for store in (mine, yours):
+            await store.close()
 
     asyncio.run(story())
 
