@@ -16,6 +16,7 @@ __all__ = [
     "aligned",
     "counted",
     "flush",
+    "give",
     "is_json",
     "line",
     "mention",
@@ -142,6 +143,17 @@ class Lines:
         if self._lines:
             put("\n".join([*self._lines, ""]))
             self._lines.clear()
+
+
+def give(text: str, path: str | None) -> int:
+    """Write a result to a file, or to standard output if there is none; returns as `put` does.
+
+    Raises CannotOpen.
+    """
+    if path is None:
+        return put(text)
+    write(text, path)
+    return 0
 
 
 def write(text: str, path: str) -> None:

@@ -88,7 +88,7 @@ def counts() -> None:
         path = f"{folder}/orders.csv"
         with open(path, "w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([("from", "to"), *orders(5000)])
-        penstock("counts", path, "--format", "csv", "--month", "--plot", f"{IMAGES}/counts.svg")
+        penstock("counts", path, "--month", "--plot", f"{IMAGES}/counts.svg")
 
 
 def oltp() -> None:

@@ -293,7 +293,7 @@ def test_the_picture_of_the_counts_is_what_the_command_draws(tmp_path: Path) -> 
     with (tmp_path / "orders.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("from", "to"), *orders(5000)])
     drawn = tmp_path / "counts.svg"
-    words = ["--format", "csv", "--month", "--plot", str(drawn)]
+    words = ["--month", "--plot", str(drawn)]
     run(["penstock", "counts", str(tmp_path / "orders.csv"), *words], HOME)
     text = (HOME / "docs/images/counts.svg").read_text("utf-8")
     assert drawn.read_text("utf-8") == text, "make pictures ARGS=counts"

@@ -171,8 +171,33 @@ def plain(add_parser: AddParser, name: str, what: str) -> Parser:
     )
 
 
-def add_input(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--input", metavar="PATH", help="read this instead of standard input")
+class _Several(argparse.Action):
+    """Makes a list of the values of an option that is repeated; one alone stays as it is."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        before = getattr(namespace, self.dest)
+        if before is not self.default:
+            values = [*(before if isinstance(before, list) else [before]), values]
+        setattr(namespace, self.dest, values)
+
+
+def add_input(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
+    what = "read this instead of standard input"
+    if several:
+        parser.add_argument(
+            "--input",
+            metavar="PATH",
+            action=_Several,
+            help=f"{what}: a file, a pattern or a URL; may be repeated",
+        )
+    else:
+        parser.add_argument("--input", metavar="PATH", help=what)
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:

@@ -57,7 +57,7 @@ def add_run(add_parser: AddParser) -> None:
         "Each option can also be set in the environment, as in PENSTOCK_LIMIT=1:64 and "
         "PENSTOCK_DRAIN_DEADLINE=5; PENSTOCK_TRACEBACK is 1 or 0. The command line wins."
     )
-    add_input(run)
+    add_input(run, several=True)
     add_output(run)
     add_limit(run, "work on N events at once, or on the best number between two bounds")
     add_drain_deadline(run, "how long work in flight may take after a signal or an error")

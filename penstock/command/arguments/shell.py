@@ -6,6 +6,7 @@ import argparse
 import re
 from typing import Literal
 
+from penstock.command.arguments.inputs import FORMATS, add_events
 from penstock.command.arguments.parsers import (
     AddParser,
     Parser,
@@ -20,7 +21,6 @@ from penstock.command.arguments.parsers import (
 __all__ = ["add_distinct", "add_map"]
 
 _UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_FORMATS = ("jsonl", "csv", "tsv")
 
 
 def add_distinct(add_parser: AddParser) -> None:
@@ -67,29 +67,7 @@ def add_map(add_parser: AddParser) -> None:
 
 
 def _add_files(parser: Parser) -> None:
-    parser.gathers = True
-    parser.add_argument(
-        "paths",
-        nargs="*",
-        metavar="PATH",
-        help="files or patterns, read one after another (default: standard input)",
-    )
-    parser.add_argument(
-        "--order",
-        choices=("name", "time"),
-        help="read the files by name or by time (default: as they are given)",
-    )
-    parser.add_argument(
-        "--format",
-        choices=_FORMATS,
-        help="the format of the events (default: as the first file's name says, or jsonl)",
-    )
-    parser.add_argument(
-        "--types",
-        metavar="COLUMN=TYPE[,...]",
-        help="of CSV and TSV: int, float, bool, date or datetime; with ? an empty field is null "
-        "(default: texts)",
-    )
+    add_events(parser)
     parser.add_argument(
         "--position",
         metavar="PATH",
@@ -98,7 +76,7 @@ def _add_files(parser: Parser) -> None:
     add_output(parser)
     parser.add_argument(
         "--to",
-        choices=_FORMATS,
+        choices=FORMATS,
         help="the format of the results (default: as the output's name, or the events)",
     )
     parser.add_argument("--append", action="store_true", help="append to the output")

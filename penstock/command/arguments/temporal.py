@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from argparse import SUPPRESS
 
+from penstock.command.arguments.inputs import add_event_options, add_events
 from penstock.command.arguments.parsers import (
     AddParser,
-    add_input,
     add_output,
     add_report,
     add_traceback,
@@ -54,11 +54,10 @@ def add_mine(add_parser: AddParser) -> None:
     mine = plain(
         add_parser,
         "mine",
-        "count the steps of cases in JSON lines, and compare them with a workflow",
+        "count the steps of cases, and compare them with a workflow",
     )
     mine.add_argument(
-        "graph",
-        nargs="?",
+        "--graph",
         metavar="GRAPH.json",
         help='the workflow, as in {"nodes": {name: facts, ...}}',
     )
@@ -72,7 +71,7 @@ def add_mine(add_parser: AddParser) -> None:
         "--time",
         metavar="FIELD",
         help="the field with the time of an event, in whose order the events are counted; all are "
-        "in memory then (default: the order of the lines)",
+        "in memory then (default: the order in which they are read)",
     )
     mine.add_argument(
         "--rules",
@@ -92,14 +91,14 @@ def add_mine(add_parser: AddParser) -> None:
         help="draw the workflow with what happened, as .svg or, for Graphviz, .dot",
     )
     add_traceback(mine)
-    add_input(mine)
+    add_events(mine)
     add_output(mine)
     add_report(mine, "none")
 
 
 def add_monitor(add_parser: AddParser) -> None:
     monitor = plain(
-        add_parser, "monitor", "report where JSON lines violate a formula of temporal logic"
+        add_parser, "monitor", "report where events violate a formula of temporal logic"
     )
     monitor.add_argument("formula", metavar="FORMULA", help="such as 'G(paid -> F sent)'")
     monitor.add_argument(
@@ -165,7 +164,7 @@ def add_monitor(add_parser: AddParser) -> None:
         metavar="KEY",
         help="with --draw and --by: mark this key and the steps it has taken; may be repeated",
     )
-    add_input(monitor)
+    add_events(monitor)
     add_output(monitor)
     add_report(monitor, "none")
 
@@ -177,7 +176,8 @@ def add_learn(add_parser: AddParser) -> None:
     learn.add_argument(
         "good",
         metavar="GOOD",
-        help="JSON lines, each a list of events; with --by, each an event",
+        help="a file, a pattern or a URL: with --by of events, otherwise of JSON lines, each a "
+        "list of events",
     )
     learn.add_argument("bad", metavar="BAD", help="the same, of bad traces")
     learn.add_argument("--by", metavar="FIELD", help="the events of each key are one trace")
@@ -194,6 +194,7 @@ def add_learn(add_parser: AddParser) -> None:
         help="every field that is true or false is a proposition",
     )
     learn.add_argument("--step", metavar="FIELD", help="every value of this field is a proposition")
+    add_event_options(learn)
     add_output(learn)
     add_report(learn, "none")
 
@@ -237,17 +238,6 @@ def add_counts(add_parser: AddParser) -> None:
     counts = plain(
         add_parser, "counts", "count the rows that are valid at every instant, or in each month"
     )
-    counts.add_argument(
-        "source",
-        nargs="?",
-        metavar="FILE|URL",
-        help="a file of CSV (.csv) or JSON lines, or a database, as in sqlite:///work.db or "
-        "postgresql://host/name (default: JSON lines of standard input)",
-    )
-    counts.add_argument("--table", metavar="NAME", help="the table of the database")
-    counts.add_argument(
-        "--format", choices=("csv", "jsonl"), help="the format (default: as the file's name says)"
-    )
     for name, default, what in (
         ("begin", "from", "the time from which a row is valid"),
         ("end", "to", "the time at which its validity ends; a row without one is open"),
@@ -279,3 +269,6 @@ def add_counts(add_parser: AddParser) -> None:
         "--until", metavar="T", help="with --month: only the time before this instant"
     )
     counts.add_argument("--plot", metavar="PATH.svg", help="also draw the periods, or the months")
+    add_events(counts)
+    add_output(counts)
+    add_report(counts, "none")

@@ -15,6 +15,7 @@ from penstock.command.pipelines.options import Options, options_of
 from penstock.command.pipelines.run import loaded, recorded, served, tell
 from penstock.streams.base.errors import BuildError
 from penstock.streams.delivery.view import View
+from penstock.streams.io.inputs.patterns import listed
 from penstock.streams.pipelines.pipeline import Pipeline, new_event_loop
 from penstock.streams.pipelines.running import Report, Running
 from penstock.streams.runtime.process.os_signals import drain_on_signals, keep_exit_status
@@ -37,7 +38,7 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     if settings.input is not None:
         raise BuildError(
             "--input does not go with --on, where events come from the servers: feed them with "
-            f"`penstock publish {where} --on ... --input {settings.input}`"
+            f"`penstock publish {where} --on ... --input {listed(settings.input)}`"
         )
     attempts = _ATTEMPTS if options.attempts is None else options.attempts
     if attempts < 1:

@@ -1,4 +1,4 @@
-"""`penstock counts`: counts over time of the rows of a CSV file, JSON lines or a database table."""
+"""`penstock counts`: counts over time of rows: of files, or of a table of a database."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from sys import float_info
 from typing import Any
 
 from penstock.command.counts.rows import Row, as_number, read_rows
-from penstock.command.output import counted, mention, put, write
-from penstock.command.temporal.field_option import FieldOption
-from penstock.streams.base.database_url import redacted
+from penstock.command.inputs.events import input_name
+from penstock.command.inputs.field_option import FieldOption
+from penstock.command.output import counted, give, mention, write
 from penstock.streams.base.errors import BuildError, describe
 from penstock.streams.pictures.steps import Steps, as_svg
 from penstock.streams.temporal.periods.counts import Periods, sequenced
@@ -39,11 +39,10 @@ def call(options: Namespace, words: list[str]) -> int:
     _check_amounts(options)
     _check_plot(options)
     rows, unread = read_rows(options)
-    if rows is None:
+    if unread not in (0, _BAD_ROWS):
         return unread
     if not rows and not unread:
-        source = "standard input" if options.source is None else redacted(options.source)
-        mention(f"{options.table or source} has no rows")
+        mention(f"{input_name(options)} has no rows")
     periods, bad = _counted(rows, options)
     if periods.empty:
         mention(f"{counted(periods.empty, 'row')} skipped: open for no time")
@@ -51,7 +50,9 @@ def call(options: Namespace, words: list[str]) -> int:
     if options.plot:
         _plot(periods, months, options)
     lines = _lines(periods, months, options)
-    status = put("".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines))
+    status = give(
+        "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines), options.output
+    )
     return status or (_BAD_ROWS if bad else unread)
 
 

@@ -65,7 +65,7 @@ class ReportPage(NamedTuple):
 class Options(NamedTuple):
     """The command-line options besides the file; the deadline in seconds."""
 
-    input: str | None = None
+    input: str | list[str] | None = None
     output: str | None = None
     limit: tuple[int, int] | None = None
     drain_deadline: float = 20.0

@@ -22,6 +22,7 @@ from penstock.command.pipelines.printed import kept_back
 from penstock.command.pipelines.report import as_json
 from penstock.command.pipelines.status_line import on_a_terminal, status
 from penstock.streams.base.errors import BuildError
+from penstock.streams.io.inputs.patterns import listed
 from penstock.streams.io.paths import input_path, output_path
 from penstock.streams.pipelines.pipeline import Pipeline, in_processes_of, new_event_loop
 from penstock.streams.pipelines.running import Report, Running
@@ -216,9 +217,9 @@ def _something_is_stuck(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 def redirect(pipeline: Pipeline, options: Options) -> None:
-    for option, path, variable, names, stream in (
-        ("--input", options.input, input_path, *_READER),
-        ("--output", options.output, output_path, *_WRITER),
+    for option, path, names, stream in (
+        ("--input", options.input, *_READER),
+        ("--output", options.output, *_WRITER),
     ):
         if path is None:
             continue
@@ -228,10 +229,13 @@ def redirect(pipeline: Pipeline, options: Options) -> None:
             name = names[0] if own is None else own.name
             named = "" if own is None else f", for {own} has its own path, {own.detail}"
             raise BuildError(
-                f"{option} {path}: this pipeline has no {name}() of {stream} that could be "
+                f"{option} {listed(path)}: this pipeline has no {name}() of {stream} that could be "
                 f"redirected{named}; leave the option out"
             )
-        variable.set(path)
+    if options.input is not None:
+        input_path.set(options.input)
+    if options.output is not None:
+        output_path.set(options.output)
 
 
 def _naming_files(report: Report, options: Options) -> Report:
@@ -240,7 +244,7 @@ def _naming_files(report: Report, options: Options) -> Report:
     for path, (names, stream) in ((options.input, _READER), (options.output, _WRITER)):
         for stage in stages:
             if path is not None and stage["name"] in names:
-                stage["detail"] = stage["detail"].replace(stream, path, 1)
+                stage["detail"] = stage["detail"].replace(stream, listed(path), 1)
     return report._replace(statistics={**report.statistics, "stages": stages})
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from argparse import Namespace
 
+from penstock.command.inputs.events import Events
 from penstock.command.pipelines.options import Options
 from penstock.command.pipelines.run import execute, warnings_to_standard_error
-from penstock.command.shell.formats import events, results
+from penstock.command.shell.results import results
 from penstock.operators.distinct_within import distinct_within
 from penstock.streams.base.errors import BuildError
 
@@ -19,9 +20,11 @@ def call(options: Namespace, words: list[str]) -> int:
         raise BuildError(f"distinct takes nothing after `--`: {' '.join(words)}")
     warnings_to_standard_error()
     operator = distinct_within(options.within, by=options.by, time=options.time)
-    pipeline = events(options).pipe(operator).to(results(options))
+    events = Events(options, {"--by": options.by, "--time": options.time})
+    pipeline = events.stream.pipe(operator).to(results(options))
     pipeline.check_files()
-    return execute(
+    status = execute(
         pipeline,
         Options(drain_deadline=options.drain_deadline, report=options.report, alone=options.alone),
     )
+    return events.end(status)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
+from penstock.command.inputs.events import Events
 from penstock.command.pipelines.load import load_module, path_and_name
 from penstock.command.pipelines.options import Options
 from penstock.command.pipelines.run import execute, warnings_to_standard_error
-from penstock.command.shell.formats import events, results
+from penstock.command.shell.results import results
 from penstock.operators.adaptive_flat_map import adaptive_flat_map
 from penstock.streams.base.errors import BuildError
 
@@ -27,9 +28,10 @@ def call(options: Namespace, words: list[str]) -> int:
         raise BuildError(f"{path} has no function {name!r}")
     warnings_to_standard_error()
     operator = adaptive_flat_map(function, key=options.by, on_error=options.on_error)
-    pipeline = events(options).pipe(operator).to(results(options))
+    events = Events(options, {"--by": options.by})
+    pipeline = events.stream.pipe(operator).to(results(options))
     pipeline.check_files()
-    return execute(
+    status = execute(
         pipeline,
         Options(
             limit=None if options.limit == "auto" else options.limit,
@@ -39,3 +41,4 @@ def call(options: Namespace, words: list[str]) -> int:
             alone=options.alone,
         ),
     )
+    return events.end(status)

@@ -7,15 +7,14 @@ from array import array
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
-from penstock.command.output import counted, put, write
+from penstock.command.inputs.events import Events, input_format
+from penstock.command.output import counted, give
 from penstock.command.pipelines.options import Options
 from penstock.command.pipelines.run import execute, warnings_to_standard_error
-from penstock.command.temporal.field_option import FieldOption
 from penstock.command.temporal.propositions import Propositions, as_text
 from penstock.sinks.for_each import for_each
-from penstock.sources.jsonl import read_jsonl
 from penstock.streams.base.errors import BuildError, describe
-from penstock.streams.io.body import json_value
+from penstock.streams.io.body import NotAValue, json_value
 from penstock.streams.temporal.formula.printer import quoted
 from penstock.streams.temporal.learning.patterns import MOST_PROPOSITIONS
 from penstock.streams.temporal.learning.search import Finding, Learned, learn
@@ -44,8 +43,10 @@ def call(options: Namespace, words: list[str]) -> int:
     letters = _Letters(options)
     bad_lines = False
     read: list[_Traces] = []
-    for path in (options.good, options.bad):
-        traces, status = _read(path, letters, options)
+    both = len(options.table) == 2
+    for at, path in enumerate((options.good, options.bad)):
+        tables = options.table[at : at + 1] if both else options.table
+        traces, status = _read(path, letters, Namespace(**{**vars(options), "table": tables}))
         if status not in (0, _BAD_LINES):
             return status
         if not traces:
@@ -58,11 +59,7 @@ def call(options: Namespace, words: list[str]) -> int:
     good, bad = read
     learned = learn(list(good.values()), list(bad.values()), letters.names)
     text = "".join(f"{line}\n" for line in _lines(learned, good, bad, letters.names))
-    if options.output is None:
-        unwritten = put(text)
-    else:
-        unwritten = 0
-        write(text, options.output)
+    unwritten = give(text, options.output)
     if not learned.separates:
         return unwritten or _NONE
     return unwritten or (_BAD_LINES if bad_lines else 0)
@@ -126,9 +123,7 @@ def _read(path: str, letters: _Letters, options: Namespace) -> tuple[_Traces, in
     """The traces of a file by key, or by number from 1, with an exit status."""
     traces: _Traces = {}
 
-    def add(one: tuple[Hashable, list[_Event]] | None) -> None:
-        if one is None:
-            return
+    def add(one: tuple[Hashable, list[_Event]]) -> None:
         key, events = one
         if key is None:
             key = len(traces) + 1
@@ -136,33 +131,29 @@ def _read(path: str, letters: _Letters, options: Namespace) -> tuple[_Traces, in
             traces[key] = array("I")
         traces[key].extend(map(letters.of, events))
 
-    if options.by is None:
-        pipeline = read_jsonl(path, decode=_list).to(for_each(add))
-        return traces, execute(pipeline, Options(report=options.report))
-    key = FieldOption("--by", options.by)
-    pipeline = read_jsonl(path, decode=_event_of(options.by, key)).to(for_each(add))
-    return traces, key.end(execute(pipeline, Options(report=options.report)))
+    if options.by is not None:
+        events = Events(options, {"--by": options.by}, paths=[path], make=_keyed(options.by))
+    elif input_format(options, [path]) != "jsonl" or options.table:
+        raise BuildError(f"{path} has no lists of events: say whose each event is by --by FIELD")
+    else:
+        events = Events(options, {}, paths=[path], make=_list, decode=json_value)
+    return traces, events.end(
+        execute(events.stream.to(for_each(add)), Options(report=options.report))
+    )
 
 
-def _list(line: bytes) -> tuple[Hashable, list[_Event]]:
-    events: list[Any] = json_value(line)
+def _list(value: Any) -> tuple[Hashable, list[_Event]]:
+    events: list[Any] = value
     if type(events) is not list or not events or any(type(one) is not dict for one in events):
-        raise ValueError("a list of one or more events is needed, or --by FIELD")
+        raise NotAValue("is no trace: a list of one or more events is needed, or --by FIELD")
     return None, events
 
 
-def _event_of(
-    by: str, needed: FieldOption
-) -> Callable[[bytes], tuple[Hashable, list[_Event]] | None]:
-    def read(line: bytes) -> tuple[Hashable, list[_Event]] | None:
-        event: _Event = json_value(line)
-        if type(event) is not dict:
-            raise ValueError("an event is needed, which is an object")
-        if not needed.is_in(event):
-            return None
+def _keyed(by: str) -> Callable[[_Event], tuple[Hashable, list[_Event]]]:
+    def read(event: _Event) -> tuple[Hashable, list[_Event]]:
         key = event[by]
         if not isinstance(key, str | int | float):
-            raise ValueError(f"its {by!r} is {describe(key)}: a key is needed (--by FIELD)")
+            raise NotAValue(f"has {describe(key)} as {by!r}: a key is needed (--by FIELD)")
         return key, [event]
 
     return read

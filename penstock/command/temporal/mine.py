@@ -1,4 +1,4 @@
-"""`penstock mine`: counts the steps of cases in JSON lines, and compares them with a workflow."""
+"""`penstock mine`: counts the steps of cases, and compares them with a workflow."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from penstock.command.explain import explain, users_line
-from penstock.command.output import counted, mention, put, write
+from penstock.command.inputs.events import Events, input_name
+from penstock.command.output import counted, give, mention
 from penstock.command.pipelines.options import Options
 from penstock.command.pipelines.run import execute, warnings_to_standard_error
 from penstock.command.temporal.check_workflow import (
@@ -19,13 +20,11 @@ from penstock.command.temporal.check_workflow import (
     said_of,
     save,
 )
-from penstock.command.temporal.field_option import FieldOption
 from penstock.command.temporal.rules import read_rules
 from penstock.sinks.for_each import for_each
-from penstock.sources.jsonl import read_jsonl
 from penstock.streams.base.errors import BuildError, describe
 from penstock.streams.base.validation import seconds_of
-from penstock.streams.io.body import json_value
+from penstock.streams.io.body import NotAValue
 from penstock.streams.temporal.workflow.mining import Miner, Traffic
 from penstock.streams.temporal.workflow.rule import Rule
 from penstock.streams.temporal.workflow.workflow import near, read_workflow
@@ -56,18 +55,10 @@ def call(options: Namespace, words: list[str]) -> int:
     miner = Miner(workflow, rules, max_keys=options.max_keys)
     warnings_to_standard_error()
 
-    needed = [FieldOption("--step", options.step)]
-    if options.by is not None:
-        needed.append(FieldOption("--by", options.by))
-
-    if options.time is not None:
-        needed.append(FieldOption("--time", options.time))
     # With --time: what was read, to be counted in the order of the times.
     timed: list[_Read] = []
 
-    def add(one: _Read | None) -> None:
-        if one is None:
-            return
+    def add(one: _Read) -> None:
         if options.time is not None:
             timed.append(one)
         else:
@@ -82,27 +73,22 @@ def call(options: Namespace, words: list[str]) -> int:
             told = explain(error, whole=options.traceback)
             raise BuildError(f"{line}: a rule raised an error\n{told}") from error
 
-    read = _reader(options.by, options.step, options.time, needed)
-    pipeline = read_jsonl(decode=read).to(for_each(add))
+    needed = {"--step": options.step, "--by": options.by, "--time": options.time}
+    read = _reader(options.by, options.step, options.time)
+    events = Events(options, needed, make=read)
     # The output is the report's.
-    status = execute(pipeline, Options(options.input, report=options.report))
-    for field in needed:
-        status = field.end(status)
+    status = events.end(execute(events.stream.to(for_each(add)), Options(report=options.report)))
     if status in _FAILED:
         return status
     for one in sorted(timed, key=attrgetter("at")):
         count(one)
     if status == 0 and not miner.events:
-        mention(f"{options.input or 'standard input'} has no events")
+        mention(f"{input_name(options)} has no events")
     miner.end()
     _check_applies(miner, options)
     of_rules, broken = _rules(miner, options)
     text = "".join(f"{line}\n" for line in (*_lines(miner), *of_rules))
-    unwritten = 0
-    if options.output is None:
-        unwritten = put(text)
-    else:
-        write(text, options.output)
+    unwritten = give(text, options.output)
     if options.draw:
         from penstock.command.temporal.mined_picture import picture_of
 
@@ -113,40 +99,33 @@ def call(options: Namespace, words: list[str]) -> int:
 
 
 class _Read(NamedTuple):
-    """The case and the step of a line, and its time in seconds, 0 where none is read."""
+    """The case and the step of an event, and its time in seconds, 0 where none is read."""
 
     case: Hashable
     step: str
     at: float
 
 
-def _reader(
-    by: str | None, field: str, time: str | None, needed: list[FieldOption]
-) -> Callable[[bytes], _Read | None]:
-    """The function that reads a line.
+def _reader(by: str | None, field: str, time: str | None) -> Callable[[dict[str, object]], _Read]:
+    """The function that reads an event. It raises NotAValue for a bad one."""
 
-    None for an event without a field that is needed; ValueError for a bad line.
-    """
-
-    def read(line: bytes) -> _Read | None:
-        event: dict[str, object] = json_value(line)
-        if type(event) is not dict:
-            raise ValueError("an object is needed")
-        if [one for one in needed if not one.is_in(event)]:
-            return None
+    def read(event: dict[str, object]) -> _Read:
         step = event[field]
         if type(step) is int:
             step = str(step)
         if type(step) is not str or not step:
-            raise ValueError(
-                f"its {field!r} is {describe(step)}: the name of a step is needed (--step FIELD)"
+            raise NotAValue(
+                f"has {describe(step)} as {field!r}: the name of a step is needed (--step FIELD)"
             )
-        at = 0.0 if time is None else seconds_of(event[time])
+        try:
+            at = 0.0 if time is None else seconds_of(event[time])
+        except ValueError as error:
+            raise NotAValue(f"has a bad {time!r} (--time FIELD): {error}") from error
         if by is None:
             return _Read(None, step, at)
         key = event[by]
         if not isinstance(key, str | int | float):
-            raise ValueError(f"its {by!r} is {describe(key)}: a key is needed (--by FIELD)")
+            raise NotAValue(f"has {describe(key)} as {by!r}: a key is needed (--by FIELD)")
         return _Read(key, step, at)
 
     return read

@@ -1,4 +1,4 @@
-"""`penstock monitor`: reports violations of a temporal formula in a stream of JSON lines."""
+"""`penstock monitor`: reports violations of a temporal formula in a stream of events."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from typing import Any
 
 from reactivex import operators as ops
 
+from penstock.command.inputs.events import Events
 from penstock.command.output import mention
 from penstock.command.pipelines.options import Options
 from penstock.command.pipelines.run import execute, nothing_beside, warnings_to_standard_error
-from penstock.command.temporal.field_option import FieldOption
 from penstock.command.temporal.monitor_picture import MonitorPicture
 from penstock.command.temporal.propositions import Propositions
 from penstock.operators.violations import violations_of
 from penstock.sinks.jsonl import write_jsonl
-from penstock.sources.jsonl import read_jsonl
 from penstock.streams.base.ahead import MAX_AHEAD
 from penstock.streams.base.clock import clock_of, running_loop, wall
 from penstock.streams.base.errors import BuildError
@@ -66,16 +65,10 @@ def call(options: Namespace, words: list[str]) -> int:
     if options.draw is not None:
         picture = MonitorPicture(options.draw, rule.monitor, rule.text)
         beside = picture.kept
-    events = read_jsonl()
-    named = (("--by", options.by), ("--time", options.time))
-    fields = [FieldOption(option, field) for option, field in named if field is not None]
-    for field in fields:
-        events = events.pipe(ops.filter(field.is_in))
-    pipeline = events.pipe(violations_of(rule, "skip"), ops.map(shown)).to(write_jsonl())
-    where = Options(options.input, options.output, report=options.report)
-    status = execute(pipeline, where, beside)
-    for field in fields:
-        status = field.end(status)
+    events = Events(options, {"--by": options.by, "--time": options.time})
+    pipeline = events.stream.pipe(violations_of(rule, "skip"), ops.map(shown)).to(write_jsonl())
+    where = Options(output=options.output, report=options.report)
+    status = events.end(execute(pipeline, where, beside))
     # The events of a key that come after its violation are not tested.
     propositions.mention_unseen("event that was judged")
     if picture is not None:

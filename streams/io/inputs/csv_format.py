@@ -24,6 +24,8 @@ Types = Mapping[str, Any] | Callable[..., Any] | None
 
 _LONGEST_FIELD = 2**31 - 1
 
+_DELIMITERS = frozenset(",;\t|")
+
 _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -82,7 +84,7 @@ def csv_format(
     splitter = partial(RowSplitter, delimiter=separator)
     values = given if isinstance(given, type) else Mapping if make is None else None
     if columns is not None:
-        names = _checked(columns, needed, f"{name}(columns=...)")
+        names = _checked(columns, needed, f"{name}(columns=...)", delimiter)
         return rows(names, splitter, values)
 
     def headed(line: bytes) -> Format[Any]:
@@ -90,7 +92,7 @@ def csv_format(
             (found,) = csv.reader([line.decode()], delimiter=delimiter, strict=True)
         except (csv.Error, UnicodeDecodeError, ValueError) as error:
             raise CannotOpen(f"cannot be read as CSV: its first row is bad ({error})") from error
-        return rows(_checked(found, needed, "its first row"), splitter, values)
+        return rows(_checked(found, needed, "its first row", delimiter), splitter, values)
 
     return rows([], splitter, values)._replace(headed=headed)
 
@@ -106,7 +108,7 @@ def _needed(types: Any, convert: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _checked(given: Any, needed: list[str], where: str) -> list[str]:
+def _checked(given: Any, needed: list[str], where: str, delimiter: str) -> list[str]:
     is_list = isinstance(given, Sequence) and not isinstance(given, str | bytes)
     names = list(cast("Sequence[str]", given)) if is_list else []
     if not names or not all(type(one) is str for one in names):
@@ -114,8 +116,10 @@ def _checked(given: Any, needed: list[str], where: str) -> list[str]:
     if twice := [one for one in dict.fromkeys(names) if names.count(one) > 1]:
         raise CannotOpen(f"{where} names more than one column {describe(twice[0])}")
     if lacks := [one for one in needed if one not in names]:
+        other = "" if len(names) > 1 else next(iter(set(names[0]) & _DELIMITERS), "")
+        advice = f"; columns are separated by {delimiter!r} here, not by {other!r}" if other else ""
         raise CannotOpen(
-            f"{where} names no column {describe(lacks[0])}; it has: {', '.join(names)}"
+            f"{where} names no column {describe(lacks[0])}; it has: {', '.join(names)}{advice}"
         )
     return names
 

@@ -50,7 +50,9 @@ def check_url(url: str) -> None:
         except ImportError as error:
             raise MissingExtra(f"{url}: {scheme}:// needs one more package: {error}") from error
         except ValueError as error:
-            raise BuildError(f"{url}: fsspec does not know {scheme}://") from error
+            known = scheme.lower() in ("sqlite", "postgresql", "postgres")
+            what = "; a table is read by read_table()" if known else ""
+            raise BuildError(f"{url}: fsspec does not know {scheme}://{what}") from error
 
 
 class Object(Threaded):

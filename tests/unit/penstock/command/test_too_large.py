@@ -23,7 +23,7 @@ def test_a_formula_that_is_too_large_is_one_line_and_status_2(
 ) -> None:
     events = tmp_path / "events.jsonl"
     events.write_text("{}\n")
-    result = penstock("monitor", formula, "--fields", "--input", events)
+    result = penstock("monitor", formula, "--fields", events)
     assert_refused(result)
 
 

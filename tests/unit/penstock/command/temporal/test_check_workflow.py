@@ -103,7 +103,7 @@ def test_of_an_automaton_only_what_is_checked_is_said_to_hold(
     assert said in penstock("check-workflow", graph, rules).out
     events = tmp_path / "events.jsonl"
     events.write_text('{"step": "start"}\n{"step": "cart"}\n')
-    assert penstock("mine", graph, "--rules", rules, "--input", events).out.count(said) == 2
+    assert penstock("mine", "--graph", graph, "--rules", rules, events).out.count(said) == 2
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_the_report_compares_the_events_with_the_graph_and_the_rules(
 ) -> None:
     graph, events = files(BAD)
     result = penstock(
-        "mine", graph, "--by", "k", "--rules", rules(PAY + BACK + ENDS), "--input", events
+        "mine", "--graph", graph, "--by", "k", "--rules", rules(PAY + BACK + ENDS), events
     )
     assert result.status == 1
     assert result.out == (
@@ -111,12 +111,12 @@ def test_without_a_graph_the_steps_are_counted_and_nothing_is_wrong(
     penstock: Penstock, files: Any
 ) -> None:
     _, events = files(BAD)
-    result = penstock("mine", "--by=k", "--input", events)
+    result = penstock("mine", "--by=k", events)
     assert result.status == 0
     assert "    ship -> refund  1\n" in result.out
     assert "NOT" not in result.out
     assert "final" not in result.out
-    one = penstock("mine", "--input", events)
+    one = penstock("mine", events)
     assert one.out.startswith("11 events of 1 case\n")
     assert "    end -> start     1\n" in one.out
 
@@ -141,14 +141,14 @@ def test_the_exit_status_shows_whether_something_is_forbidden(
 ) -> None:
     graph, events = files(cases)
     more = ("--rules", rules(text)) if text else ()
-    assert penstock("mine", graph, "--by", "k", "--input", events, *more).status == status
+    assert penstock("mine", "--graph", graph, "--by", "k", events, *more).status == status
 
 
 def test_a_step_against_its_conditions_is_told_with_how_often(
     penstock: Penstock, files: Any
 ) -> None:
     graph, events = files({"a": "start cart ship end cart ship", "b": "start cart ship"})
-    out = penstock("mine", graph, "--by", "k", "--input", events).out
+    out = penstock("mine", "--graph", graph, "--by", "k", events).out
     assert "    cart -> ship   3  1 AGAINST ITS CONDITIONS, first by case 'a'\n" in out
 
 
@@ -161,10 +161,10 @@ def test_with_a_time_the_order_of_the_lines_does_not_matter(
     ]
     path = tmp_path / "sorted.jsonl"
     path.write_text("".join(json.dumps(event) + "\n" for event in events))
-    out = penstock("mine", "--by=k", "--time=at", "--input", path).out
+    out = penstock("mine", "--by=k", "--time=at", path).out
     for arc in ("start -> pay", "pay -> ship", "ship -> end"):
         assert re.search(f"    {arc} +2\n", out)
-    assert "end -> pay" in penstock("mine", "--by=k", "--input", path).out
+    assert "end -> pay" in penstock("mine", "--by=k", path).out
 
 
 def test_an_event_without_a_readable_time_is_left_out_and_reported(
@@ -172,11 +172,11 @@ def test_an_event_without_a_readable_time_is_left_out_and_reported(
 ) -> None:
     path = tmp_path / "bad.jsonl"
     path.write_text('{"step": "a", "at": 1}\n{"step": "b"}\n{"step": "c", "at": "noon"}\n')
-    result = penstock("mine", "--time=at", "--input", path)
+    result = penstock("mine", "--time=at", path)
     assert result.status == 3
     assert result.out.startswith("1 event of 1 case\n")
     assert "event 2 has no field 'at' (--time), left out" in result.err
-    assert "line 3 cannot be decoded (ValueError: 'noon' is not a time" in result.err
+    assert "line 3 has a bad 'at' (--time FIELD): 'noon' is not a time" in result.err
 
 
 def test_bad_lines_are_named_and_give_status_3_where_nothing_is_forbidden(
@@ -187,26 +187,26 @@ def test_bad_lines_are_named_and_give_status_3_where_nothing_is_forbidden(
     lines = ['{"k": 1, "step": "start"}', "broken", "[]", '{"k": 1}', '{"step": "cart"}']
     lines += ['{"k": 1, "step": ""}', '{"k": [1], "step": "cart"}', '{"k": 2, "step": 7}']
     bad.write_text("\n".join(lines) + "\n")
-    result = penstock("mine", "--by", "k", "--input", bad)
+    result = penstock("mine", "--by", "k", bad)
     assert result.status == 3
     assert result.out.startswith("2 events of 2 cases\nsteps:\n    start  1\n    7      1\n")
     for said in (
         "line 2 is not valid JSON",
-        "line 3 cannot be decoded (ValueError: an object is needed)",
+        "line 3 is JSON, but not an object",
         "event 2 has no field 'step' (--step), left out: {'k': 1}",
         "event 3 has no field 'k' (--by), left out: {'step': 'cart'}",
-        "line 6 cannot be decoded (ValueError: its 'step' is ''",
-        "line 7 cannot be decoded (ValueError: its 'k' is [1]",
+        "line 6 has '' as 'step': the name of a step is needed (--step FIELD)",
+        "line 7 has [1] as 'k': a key is needed (--by FIELD)",
     ):
         assert said in result.err
     events.write_text(events.read_text() + "broken\n")
-    assert penstock("mine", graph, "--by", "k", "--input", events).status == 1
+    assert penstock("mine", "--graph", graph, "--by", "k", events).status == 1
 
 
 def test_other_fields_may_have_the_steps(penstock: Penstock, tmp_path: Path) -> None:
     events = tmp_path / "events.jsonl"
     events.write_text('{"do": "a"}\n{"do": "b"}\n')
-    assert "    a -> b  1\n" in penstock("mine", "--step", "do", "--input", events).out
+    assert "    a -> b  1\n" in penstock("mine", "--step", "do", events).out
 
 
 def test_a_step_with_control_characters_stays_on_its_line(
@@ -215,7 +215,7 @@ def test_a_step_with_control_characters_stays_on_its_line(
     events = tmp_path / "events.jsonl"
     events.write_text('{"step": "a\\nb\\u001b[31m"}\n')
     never = rules("rule = Rule('never', lambda node: True, formula='false')\n")
-    result = penstock("mine", "--input", events, "--rules", never)
+    result = penstock("mine", events, "--rules", never)
     found = [line.strip() for line in result.out.splitlines()]
     assert found.count(r"'a\nb\x1b[31m'  1") == 3
     assert found[-1].endswith(r": 'a\nb\x1b[31m'")
@@ -223,7 +223,7 @@ def test_a_step_with_control_characters_stays_on_its_line(
 
 def test_cases_beyond_the_limit_are_forgotten_and_counted(penstock: Penstock, files: Any) -> None:
     graph, events = files(dict.fromkeys(range(5), "start cart"))
-    out = penstock("mine", graph, "--by=k", "--max-keys=2", "--input", events).out
+    out = penstock("mine", "--graph", graph, "--by=k", "--max-keys=2", events).out
     assert "3 cases forgotten before the end: more than --max-keys\n" in out
     assert "last steps:\n    cart  2  not a final step\n" in out
 
@@ -233,9 +233,9 @@ def test_of_many_arcs_fifty_are_listed_and_all_that_are_wrong(
 ) -> None:
     steps = " ".join(f"s{n}" for n in range(100))
     graph, events = files({"a": f"{steps} {steps}"})
-    free = penstock("mine", "--by", "k", "--input", events).out
+    free = penstock("mine", "--by", "k", events).out
     assert "    s49 -> s50  2\n    and 50 more\n" in free
-    assert penstock("mine", graph, "--by=k", "--input", events).out.count("s99 -> s0") == 1
+    assert penstock("mine", "--graph", graph, "--by=k", events).out.count("s99 -> s0") == 1
 
 
 def test_a_rule_that_no_case_touches_says_nothing(
@@ -243,7 +243,7 @@ def test_a_rule_that_no_case_touches_says_nothing(
 ) -> None:
     _, events = files(GOOD)
     path = rules("rule = Rule('refunds', 'refund', formula='F end')\n")
-    result = penstock("mine", "--by=k", "--rules", path, "--input", events)
+    result = penstock("mine", "--by=k", "--rules", path, events)
     assert (
         "    refunds: says nothing, no case came to an initial step ('refund' never happened)\n"
         in result.out
@@ -260,12 +260,12 @@ def test_a_name_that_is_known_neither_from_the_graph_nor_from_the_events_is_told
         "two = Rule('two', 'start', formula='F payd')\n"
         "three = Rule('three', 'start', formula='G !ship')\n"
     )
-    out = penstock("mine", "--by=k", "--rules", path, "--input", events).out
+    out = penstock("mine", "--by=k", "--rules", path, events).out
     assert "    one: holds ('refund' never happened)\n" in out
     assert "    two: BROKEN by 1 of 1 case ('payd' never happened), first by case 'a' at" in out
     assert "    three: holds ('ship' never happened)\n" in out
     of_graph = rules("three = Rule('three', 'start', formula='G !ship')\n")
-    out = penstock("mine", graph, "--by=k", "--rules", of_graph, "--input", events).out
+    out = penstock("mine", "--graph", graph, "--by=k", "--rules", of_graph, events).out
     assert "    three: holds\n" in out
 
 
@@ -274,11 +274,11 @@ def test_a_rule_about_steps_of_the_events_only_is_not_applicable_to_the_graph(
 ) -> None:
     graph, events = files(BAD)
     path = rules("rule = Rule('no refund', 'start', formula='G !refund')\n")
-    out = penstock("mine", graph, "--by=k", "--rules", path, "--input", events).out
+    out = penstock("mine", "--graph", graph, "--by=k", "--rules", path, events).out
     assert "    no refund: not applicable, there is no step or label 'refund'\n" in out
     assert "    no refund: BROKEN by 1 of 3 cases, first by case 'b' at step 4:" in out
     _, events = files(GOOD)
-    result = penstock("mine", graph, "--by=k", "--rules", path, "--input", events)
+    result = penstock("mine", "--graph", graph, "--by=k", "--rules", path, events)
     assert result.status == 2
     assert "rule 'no refund' applies to nothing: neither" in result.err
 
@@ -288,7 +288,7 @@ def test_an_error_of_a_rule_is_explained_at_its_line_without_a_report(
 ) -> None:
     _, events = files(GOOD)
     path = rules("rule = Rule('r', lambda node: node.nme, 'end')\n")
-    result = penstock("mine", "--by=k", "--rules", path, "--input", events)
+    result = penstock("mine", "--by=k", "--rules", path, events)
     assert (result.status, result.out) == (2, "")
     assert "shop_rules.py:2: a rule raised an error" in result.err
     assert "has no attribute 'nme'" in result.err
@@ -301,7 +301,7 @@ def test_an_input_that_breaks_off_gives_no_report(
     _, events = files(dict.fromkeys(range(1_000), "start cart pay ship end"))
     cut = tmp_path / "cut.jsonl.gz"
     cut.write_bytes(gzip.compress(events.read_bytes())[:-20])
-    result = penstock("mine", "--by=k", "--input", cut)
+    result = penstock("mine", "--by=k", cut)
     assert (result.status, result.out) == (1, "")
 
 
@@ -310,18 +310,18 @@ def test_the_report_can_be_written_to_a_file(
 ) -> None:
     _, events = files(GOOD)
     target = tmp_path / "report.txt"
-    assert penstock("mine", "--by=k", "--input", events, "--output", target).out == ""
+    assert penstock("mine", "--by=k", events, "--output", target).out == ""
     assert target.read_text().startswith("5 events of 1 case\n")
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["none.json"], "Cannot read none.json"),
+        (["--graph", "none.json"], "Cannot read none.json"),
         (["--draw", "a.png"], "must end in .svg or .dot"),
         (["--rules", "none.py"], "none.py does not exist"),
         (["--", "x"], "only for --rules: x"),
-        (["--input", "none.jsonl"], "none.jsonl"),
+        (["none.jsonl"], "none.jsonl"),
     ],
 )
 def test_a_mistake_is_reported_without_a_traceback(
@@ -338,14 +338,14 @@ def test_the_graph_is_drawn_with_counts_what_was_never_taken_dashed_and_the_rest
 ) -> None:
     graph, events = files(BAD)
     target = tmp_path / "mined.dot"
-    assert penstock("mine", graph, "--by=k", "--input", events, "--draw", target).status == 1
+    assert penstock("mine", "--graph", graph, "--by=k", events, "--draw", target).status == 1
     lines = [line.strip() for line in target.read_text(encoding="utf-8").splitlines()]
     assert '"start" -> "cart" [penwidth=4.5, label="3"]' in lines
     assert '"cart" -> "cart" [style=dashed]' in lines
     assert '"ship" -> "refund" [color=red, penwidth=2.3, label="1"]' in lines
     assert '"refund" [color=red, penwidth=2, label="refund (1)"]' in lines
     assert sum("->" in line for line in lines) == 7
-    penstock("mine", graph, "--by=k", "--input", events, "--draw", tmp_path / "mined.svg")
+    penstock("mine", "--graph", graph, "--by=k", events, "--draw", tmp_path / "mined.svg")
     root = ElementTree.fromstring((tmp_path / "mined.svg").read_text(encoding="utf-8"))
     looks = [path.get("class", "") for path in root.iter(f"{SVG}path")]
     assert (looks.count("arc dashed"), looks.count("arc on"), looks.count("arc")) == (1, 1, 5)
@@ -358,7 +358,7 @@ def test_without_a_graph_the_drawing_has_only_counts(
 ) -> None:
     _, events = files(BAD)
     target = tmp_path / "mined.svg"
-    penstock("mine", "--by=k", "--input", events, "--draw", target)
+    penstock("mine", "--by=k", events, "--draw", target)
     text = target.read_text(encoding="utf-8")
     assert 'class="arc"' in text
     assert "arc dashed" not in text.partition("</style>")[2]
@@ -369,7 +369,7 @@ def test_a_field_that_no_event_has_is_told_once_with_a_count(
     penstock: Penstock, files: Any
 ) -> None:
     _, events = files({1: "start cart pay"})
-    result = penstock("mine", "--by", "K", "--input", events)
+    result = penstock("mine", "--by", "K", events)
     assert (result.status, result.out.splitlines()[0]) == (3, "0 events of 0 cases")
     first, rest = result.err.splitlines()
     assert first.startswith("penstock: event 1 has no field 'K' (--by), left out: {'k': 1, ")
@@ -380,6 +380,6 @@ def test_an_input_without_events_is_told_in_one_line_and_gives_status_0(
     penstock: Penstock, files: Any
 ) -> None:
     _, events = files({})
-    result = penstock("mine", "--input", events)
+    result = penstock("mine", events)
     assert (result.status, result.out) == (0, "0 events of 0 cases\n")
     assert result.err == f"penstock: {events} has no events\n"

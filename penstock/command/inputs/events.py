@@ -1,0 +1,155 @@
+"""The events that a command reads, as its options say."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from reactivex import operators as ops
+
+from penstock.command.inputs.field_option import FieldOption
+from penstock.command.inputs.formats import DELIMITERS, format_of, types_of
+from penstock.sources.jsonl import read_jsonl
+from penstock.streams.base.database_url import redacted
+from penstock.streams.base.errors import BuildError
+from penstock.streams.io.body import json_object
+from penstock.streams.io.inputs.patterns import files_of, listed
+from penstock.streams.pipelines.flowable import Flowable
+
+__all__ = ["Events", "input_format", "input_name"]
+
+_DATABASES = ("sqlite:", "postgresql:", "postgres:")
+
+
+class Events:
+    """The events of `paths`, by default those of the command line or of standard input.
+
+    `stream` has those with all of the `fields` that options name, by the option; `end` reports the
+    others. `make` makes a value of each, or raises NotAValue for a bad one; of a line of JSON it
+    gets what `decode` returns. With `columns`, a table is read with only these, and the values are
+    those of the database, otherwise as JSON has them. Files of CSV and tables must have all fields
+    and columns.
+
+    Raises BuildError for options that do not go together, and MissingExtra.
+    """
+
+    def __init__(
+        self,
+        options: Namespace,
+        fields: Mapping[str, str | None],
+        *,
+        paths: Sequence[str] | None = None,
+        make: Callable[[Any], Any] | None = None,
+        decode: Callable[[bytes], Any] = json_object,
+        columns: Sequence[str] | None = None,
+    ) -> None:
+        self._fields = [FieldOption(option, name) for option, name in fields.items() if name]
+        needed = [*(name for name in fields.values() if name), *(columns or ())]
+        given = _paths(options) if paths is None else list(paths)
+        made = None if make is None else self._making(make)
+        self.stream: Flowable[Any]
+        if any(map(_is_database, given)):
+            from penstock.command.inputs.tables import read_tables
+
+            _check_tables(options, given)
+            self.stream = read_tables(
+                *(given, options.table, needed, made),
+                order=getattr(options, "time", None),
+                only=columns is not None,
+            )
+        else:
+            self.stream = _of_files(options, given, needed, made, decode)
+        if self._fields:
+            has_all = self._has_all if make is None else _is_there
+            self.stream = self.stream.pipe(ops.filter(has_all))
+
+    def end(self, status: int) -> int:
+        """Report how many events lacked a field; the exit status, 3 in place of 0 if any did."""
+        for field in self._fields:
+            status = field.end(status)
+        return status
+
+    def _has_all(self, event: Any) -> bool:
+        # Each counts the events that lack it.
+        return not [field for field in self._fields if not field.is_in(event)]
+
+    def _making(self, make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        if not self._fields:
+            return make
+        return lambda event: make(event) if self._has_all(event) else None
+
+
+def _is_there(value: object) -> bool:
+    return value is not None
+
+
+def _of_files(
+    options: Namespace,
+    paths: list[str],
+    needed: list[str],
+    make: Callable[[Any], Any] | None,
+    decode: Callable[[bytes], Any],
+) -> Flowable[Any]:
+    if options.table:
+        raise BuildError("--table needs the URL of a database, such as sqlite:///work.db")
+    path = paths[0] if len(paths) == 1 else paths
+    form = input_format(options, paths)
+    position = getattr(options, "position", None)
+    if form in DELIMITERS:
+        from penstock.command.inputs.csv_files import read_csv_as
+
+        types: dict[str, Callable[[str], Any]] = dict.fromkeys(needed, str)
+        types.update(types_of(options.types))
+        return read_csv_as(path, DELIMITERS[form], types, make, position, options.order)
+    if options.types is not None:
+        raise BuildError("--types goes with CSV and TSV: values of JSON have types")
+    if make is None:
+        return read_jsonl(path, position=position, order=options.order)
+    return read_jsonl(
+        path, decode=lambda line: make(decode(line)), position=position, order=options.order
+    )
+
+
+def _check_tables(options: Namespace, urls: list[str]) -> None:
+    """Refuse what is of files, and would be ignored."""
+    if files := [url for url in urls if not _is_database(url)]:
+        raise BuildError(
+            f"{redacted(urls[0])} is a database, and {files[0]} is none: read one only"
+        )
+    for option in ("input_format", "types", "order", "position"):
+        if (given := getattr(options, option, None)) is not None:
+            name = f"--{option.replace('_', '-')}"
+            raise BuildError(f"{name} {given} is of files; {redacted(urls[0])} is a database")
+    if len(options.table) not in (1, len(urls)):
+        raise BuildError(
+            f"{redacted(urls[0])}: say which table by --table NAME; one for all databases, or one "
+            "for each"
+        )
+
+
+def _paths(options: Namespace) -> list[str]:
+    return options.paths or ["-"]
+
+
+def _is_database(path: str) -> bool:
+    return path.lower().startswith(_DATABASES)
+
+
+def input_format(options: Namespace, paths: Sequence[str] | None = None) -> str:
+    """The format of the events: `jsonl`, also that of a table, or one with columns."""
+    given = _paths(options) if paths is None else paths
+    if any(map(_is_database, given)):
+        return "jsonl"
+    # Of a pattern, the first file that it matches.
+    first = files_of(given[:1])[:1]
+    by_name = format_of(first[0]) if first else None
+    return options.input_format or by_name or "jsonl"
+
+
+def input_name(options: Namespace) -> str:
+    """What the events of the command line are read from, for messages."""
+    paths = _paths(options)
+    if options.table:
+        return ", ".join(options.table)
+    return "standard input" if paths == ["-"] else listed(paths)
