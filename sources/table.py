@@ -23,7 +23,8 @@ Ends:    never: with `follow=True` it waits for rows that are enqueued later. Wi
          may keep states in a `Store`: its commits mark the rows, or remember them until they are
          marked if the store is in another database (see docs/explanation/state.md). Drain and
          cancel return rows that were claimed and not processed, which is not an attempt.
-Errors:  a handler that raises Snooze gets its row again after its seconds: no attempt counts. An
+Errors:  a row that is cancelled in the table is dropped, with its call, within about a second. A
+         handler that raises Snooze gets its row again after its seconds: no attempt counts. An
          event that a stage reverts (`on_error="revert"`), or that stops the pipeline, returns its
          row, to be tried again after `backoff`; after `attempts` it has failed for good (status
          -1), with the error. Skipped and routed events have failed for good at once. A row whose

@@ -8,7 +8,7 @@ for the call to end.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, cast
@@ -273,6 +273,10 @@ class BatchStage(CallingStage):
             else:
                 due.append(event)
         return due
+
+    def _called_with(self, event: Event[Any]) -> Collection[Event[Any]]:
+        batch: _Batch = event.call
+        return batch.called
 
     def _recall(self) -> None:
         unstarted = [event for call in self._due for event in chain(*call.call.parts)]

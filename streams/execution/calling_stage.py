@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 from penstock.streams.base.errors import CALL_ERRORS, add_note, own_error
@@ -107,6 +107,7 @@ class CallingStage(FlushingStage):
         if run.tracing is not None:
             self._watched = self._traced = run.tracing.calls(info, name, self._watched)
         self._watch = BlockingWatch(run, self.who, self._progress, is_own=self._is_own)
+        run.calling.append(self._cancel_calls)
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         super().on_subscribe(subscription)
@@ -126,6 +127,7 @@ class CallingStage(FlushingStage):
             while due:
                 if started >= slice_.end and slice_.is_over(started):
                     # Events that are due may be withdrawn meanwhile.
+                    slot.event = None
                     await PAUSE
                     started = now()
                     continue
@@ -150,11 +152,15 @@ class CallingStage(FlushingStage):
                                 self._has_families = True
                         else:
                             self._check(result)
+                    if slot.is_withdrawn:
+                        raise Withdrawn
                     if timeouts is not None:
                         timeouts.end(slot)
                 except BaseException as error:
                     if timeouts is not None:
                         error = timeouts.error(slot, error)
+                    if slot.is_withdrawn:
+                        error = slot.withdrawn(error)
                     event.ended = now()
                     self._raised(event, error)
                     # In its task: whether that was cancelled says what a cancellation means.
@@ -288,6 +294,16 @@ class CallingStage(FlushingStage):
         """The event of the call that this task of the stage makes."""
         slot = self._slots.by_task.get(task)
         return None if slot is None else slot.event
+
+    def _cancel_calls(self, is_gone: Callable[[Event[Any]], bool]) -> None:
+        """Cancel the calls in progress whose events are gone."""
+        for slot in [*self._slots.by_task.values()]:
+            if slot.event is not None and all(map(is_gone, self._called_with(slot.event))):
+                slot.withdraw()
+
+    def _called_with(self, event: Event[Any]) -> Collection[Event[Any]]:
+        """The events of the call that a slot makes for this one."""
+        return (event,)
 
     def slot_ended(self) -> None:
         """The task of a slot has ended: another may have to take the next event."""

@@ -58,6 +58,7 @@ class ForEachStage(BaseSinkStage):
         self.calling: Iterator[Event[Any]] | None = None
         # Types of results whose calls are over when they return.
         self._over: set[type] = set()
+        run.calling.append(self._cancel_call)
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         self._traced = self._run.traced(self.info, handler_name(self._function))
@@ -161,6 +162,12 @@ class ForEachStage(BaseSinkStage):
         """The event of the call that this task of the stage makes."""
         return None if self._slot is None else self._slot.event
 
+    def _cancel_call(self, is_gone: Callable[[Event[Any]], bool]) -> None:
+        """Cancel the call in progress if its event is gone."""
+        slot = self._slot
+        if slot is not None and slot.event is not None and is_gone(slot.event):
+            slot.withdraw()
+
     async def _work(self) -> None:
         context = copy_context()
         while not self.state or self._waiting:
@@ -193,8 +200,12 @@ class ForEachStage(BaseSinkStage):
                 begun = self._to_await(self._function(event.value))
             if begun is not None and (result := await begun) is not None:
                 self._check(result)
+            if slot.is_withdrawn:
+                raise Withdrawn
         except BaseException as error:
             self._in_flight = 0
+            if slot.is_withdrawn:
+                error = slot.withdrawn(error)
             if self._traced is not None:
                 self._traced.error(slot, error)
             slot.event = None

@@ -71,7 +71,9 @@ class Timeouts:
 
     def _over(self, slot: Slot) -> None:
         slot.is_late = False
-        slot.task.uncancel()
+        # Whoever ends the withdrawal undoes the cancellation of both.
+        if not slot.is_withdrawn:
+            slot.task.uncancel()
 
     def _timeout(self) -> HandlerTimeout:
         return HandlerTimeout(f"'{self._name}' did not end within {self._seconds:g} s")
@@ -95,7 +97,8 @@ class Timeouts:
             if slot.deadline <= now + _TINY:
                 slot.deadline = inf
                 slot.is_late = True
-                slot.task.cancel()
+                if not slot.is_withdrawn:
+                    slot.task.cancel()
             else:
                 first = min(first, slot.deadline)
         if first < inf:

@@ -121,6 +121,8 @@ class Run:
         self.keyed = Changeable("set_share", "the stages with a share")
         # See `withdraw`; in the order in which the stages are made, the last of them first.
         self.withdrawals: list[Callable[[Callable[[Event[Any]], bool]], None]] = []
+        # See `cancel_calls`; by the stages that make calls in tasks.
+        self.calling: list[Callable[[Callable[[Event[Any]], bool]], None]] = []
         # Whether a stage that holds events for others has less ready than is wanted below it.
         self.starvations: list[Callable[[], bool]] = []
         self.tasks = Tasks(self._task_failed)
@@ -375,6 +377,17 @@ class Run:
         """
         for withdraw in reversed(self.withdrawals):
             withdraw(is_gone)
+
+    def cancel_calls(self, is_gone: Callable[[Event[Any]], bool]) -> None:
+        """Cancel the calls of handlers, here and in inner runs, with events for which this is true.
+
+        These are returned when their calls have really ended, however they ended. A call with
+        several events is cancelled if all of them are gone. Calls of plain functions and those in
+        other processes go on.
+        """
+        for one in self.nesting.with_inner():
+            for cancel in one.run.calling:
+                cancel(is_gone)
 
     @property
     def calls(self) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from math import inf
 from random import Random
@@ -25,11 +25,12 @@ from penstock.streams.delivery.commit import Commit, by_kind
 from penstock.streams.delivery.lease import Lease
 from penstock.streams.failures.backoff import Backoff
 from penstock.streams.runtime.context import Run
-from penstock.streams.runtime.tasks import ended
+from penstock.streams.runtime.tasks import cancellable, ended
 from penstock.streams.sql_queue.reconnect import Reconnecting
 from penstock.streams.sql_queue.store import (
     MOST_REFUSED,
     ClaimTerms,
+    DatabaseLost,
     Failure,
     Refused,
     Row,
@@ -42,6 +43,9 @@ __all__ = ["Ledger", "text_of"]
 # Seconds for which the last transactions are tried again when a run is closed, and that each may
 # take.
 _GRACE, _LAST = 5.0, 15.0
+# Least seconds between two searches for cancelled rows, and between them as a multiple of what the
+# last one took.
+_LOOKED_EVERY, _REST = 1.0, 20.0
 # Rows per transaction. Chosen: larger transactions are no faster, and hold their locks for longer.
 _MOST = 2_000
 # Characters of an error that are kept with its row.
@@ -52,9 +56,10 @@ class Ledger:
     """Records the outcomes of rows in batches, and renews the leases of the others.
 
     One transaction at a time; rows that end meanwhile go with the next. A row whose error is one of
-    `dead_on` is not tried again. `marked` is called with the
-    outcomes that were recorded, `void` with each row that finished and could not be marked,
-    `spoiled` with each that was to be tried again and cannot be.
+    `dead_on` is not tried again. `marked` is called with the outcomes that were recorded, `void`
+    with each row that finished and could not be marked, `spoiled` with each that was to be tried
+    again and cannot be, `cancels` when rows were found to be cancelled whose events have not ended,
+    `cancelled` with each that had finished before that was found.
     """
 
     def __init__(
@@ -67,10 +72,17 @@ class Ledger:
         marked: Callable[[Settlement], None],
         void: Callable[[Row, Exception, bool], None],
         spoiled: Callable[[Row, Exception], None],
+        cancels: Callable[[], None],
+        cancelled: Callable[[Row], None],
         dead_on: tuple[type[Exception], ...] = (),
     ) -> None:
         self.held: dict[Row, None] = {}
-        self.lost = self.reverted = self.dead = self.snoozed = 0
+        # Rows that were cancelled, and whose events have not ended. While a call goes on, the key
+        # of its row is kept, and no other reader begins a later row of it.
+        self.cancelled: dict[Row, None] = {}
+        # Those whose events have ended, with keys that may be free.
+        self._over: list[Row] = []
+        self.lost = self.reverted = self.dead = self.snoozed = self.cancellations = 0
         # With keys, claims and settlements exclude each other: a key is released with its last row,
         # and no row of it may be claimed meanwhile.
         self.one_at_a_time: Any = nullcontext() if terms.by is None else asyncio.Lock()
@@ -92,6 +104,8 @@ class Ledger:
         self._marked = marked
         self._void = void
         self._spoiled = spoiled
+        self._cancels = cancels
+        self._cancelled = cancelled
         self._dead_on = dead_on
         # Rows whose outcome was refused since one was not.
         self._refusals = 0
@@ -112,6 +126,7 @@ class Ledger:
     def start(self) -> None:
         """Start renewing."""
         self._run.spawn(self._renew(), "renew leases")
+        self._run.spawn(self._look_for_cancelled(), "look for cancelled rows")
 
     def take(self, rows: Iterable[Row], began: float) -> None:
         """Enter rows that were claimed by a call that began at `began`.
@@ -190,6 +205,54 @@ class Ledger:
         row.ended = True
         self._lose([row])
 
+    # Rows that are cancelled in the table.
+
+    async def _look_for_cancelled(self) -> None:
+        while True:
+            began = self._run.now()
+            if rows := [row for row in self.held if not row.ended]:
+                with suppress(DatabaseLost):
+                    await cancellable(self._find_cancelled(rows))
+            took = self._run.now() - began
+            await asyncio.sleep(max(_LOOKED_EVERY, _REST * took))
+
+    async def _find_cancelled(self, rows: Iterable[Row]) -> set[Row]:
+        """Those of the rows that are cancelled; the calls of their events are cancelled."""
+        asked = list(rows)
+        ids = await self._store.cancelled([row.id for row in asked])
+        found = {row for row in asked if row.id in ids and row in self.held}
+        for row in found:
+            del self.held[row]
+            self._failed.discard(row)
+            self.cancelled[row] = None
+        if found:
+            self.cancellations += len(found)
+            if not self.held:
+                self.idle.set()
+            self._cancels()
+        return found
+
+    def end_cancelled(self, row: Row) -> None:
+        """The event of a cancelled row has ended, and so has its call."""
+        row.ended = True
+        del self.cancelled[row]
+        for part in row.parts or ():
+            part.settle(is_void=True)
+        if row.key is not None:
+            self._over.append(row)
+            self._commit.due()
+
+    async def _release_over(self) -> None:
+        """Leave the keys to others that only cancelled rows have kept."""
+        over, self._over = self._over, []
+        for row in over:
+            self._uncount(row)
+        idle = [
+            (row.key, row.epoch) for row in over if row.key is not None and not self._keys[row.key]
+        ]
+        if idle:
+            await self._insist(partial(self._store.release, idle))
+
     # Outcomes that the transactions of a store record.
 
     def recorded(self, row: Row) -> None:
@@ -254,6 +317,9 @@ class Ledger:
         """
         if row.ended:
             return
+        if row in self.cancelled:
+            self.end_cancelled(row)
+            return
         row.ended = True
         if row not in self.held:
             self._lose([row])
@@ -284,6 +350,8 @@ class Ledger:
                 self._pending = batch.cut(_MOST)
                 self._commit.due()
             await self._write(batch)
+            if self._over:
+                await self._release_over()
 
     async def _write(self, batch: Settlement) -> None:
         """Record the whole batch, without the rows that have been lost."""
@@ -306,7 +374,8 @@ class Ledger:
             if not lost:
                 self._settled(batch)
                 return
-            batch = self._without(batch, set(lost))
+            cancelled = await self._insist(partial(self._find_cancelled, lost))
+            batch = self._without(batch, set(lost), cancelled)
 
     def idle_keys(self, batch: Settlement) -> list[tuple[str, int | None]]:
         if not self._keys:
@@ -340,15 +409,18 @@ class Ledger:
             self._failed.discard(row)
             if not self.held:
                 self.idle.set()
-            if row.key is not None:
-                self._keys[row.key] -= 1
-                if not self._keys[row.key]:
-                    del self._keys[row.key]
+            self._uncount(row)
+
+    def _uncount(self, row: Row) -> None:
+        if row.key is not None:
+            self._keys[row.key] -= 1
+            if not self._keys[row.key]:
+                del self._keys[row.key]
 
     # Failures.
 
-    def _without(self, batch: Settlement, lost: set[Row]) -> Settlement:
-        """`batch` without the lost rows and their results.
+    def _without(self, batch: Settlement, lost: set[Row], cancelled: set[Row]) -> Settlement:
+        """`batch` without the lost rows, some of them cancelled, and their results.
 
         Rows that share a result with a lost row are returned, because the result cannot be written.
         """
@@ -361,8 +433,12 @@ class Ledger:
             if other not in lost
         }
         finished = {row for row in batch.finished if row in lost}
-        self._lose(finished, told=True)
-        self._lose([row for row in batch.rows() if row in lost and row not in finished])
+        for row in cancelled:
+            self.end_cancelled(row)
+            if row in finished:
+                self._cancelled(row)
+        self._lose(finished - cancelled, told=True)
+        self._lose([row for row in batch.rows() if row in lost - cancelled - finished])
         rest = batch.without(lost)
         for row in [row for row in rest.finished if row in shared]:
             rest.finished.remove(row)
@@ -386,8 +462,8 @@ class Ledger:
     def _lease_lost(self, row: Row) -> LeaseLost:
         return LeaseLost(
             f"{row} was given to another reader before it was done here, so its outcome is void: "
-            f"its lease of {self._terms.lease:g} s had run out, its key was held back, or it was "
-            "cancelled. Give a longer lease=, or keep the event loop free."
+            f"its lease of {self._terms.lease:g} s had run out, or its key was held back. Give a "
+            "longer lease=, or keep the event loop free."
         )
 
     def _refused(self, batch: Settlement, error: Exception) -> Settlement:
@@ -435,7 +511,7 @@ class Ledger:
             await self._insist(self._renew_all)
 
     async def _renew_all(self) -> None:
-        rows = list(self.held)
+        rows = [*self.held, *self.cancelled]
         if not rows:
             return
         lease, began = self._lease, self._run.now()
@@ -445,9 +521,14 @@ class Ledger:
         except Refused:
             lost = await self._renew_apart(rows)
         lease.renew(min(began, self._claimed_at) + self._terms.lease)
+        held = [row for row in lost if row in self.held]
+        cancelled: set[Row] = set()
+        if held:
+            cancelled = await self._find_cancelled(held)
         # They are reported when their events end, if they have begun.
-        for row in lost:
-            self._forget(row)
+        for row in held:
+            if row not in cancelled:
+                self._forget(row)
 
     async def _renew_apart(self, rows: list[Row]) -> list[Row]:
         """Renew in parts; a row whose lease the database does not let grow is lost."""

@@ -18,6 +18,7 @@ from penstock.streams.delivery.leased_source import LeasedSource
 from penstock.streams.delivery.marks import MarksOfRun
 from penstock.streams.failures.backoff import Backoff
 from penstock.streams.io.body import NotAValue, json_value, text_of
+from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Ending, Event
 from penstock.streams.protocol.identity import Identity
 from penstock.streams.protocol.stage import Subscriber
@@ -101,6 +102,8 @@ class TableReader(LeasedSource[Row]):
             self._marked,
             self._void,
             self._spoiled,
+            self._cancel_calls,
+            self._cancelled,
             manner.dead_on,
         )
         self._claims = Claims(
@@ -452,6 +455,10 @@ class TableReader(LeasedSource[Row]):
 
     def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
         self._over += len(events)
+        if self.ledger.cancelled:
+            events = [event for event in events if not self._is_cancelled(event.token)]
+            if not events:
+                return
         if self._ends is not None:
             events = self._unrecorded(events, ending, why)
         if self._given_up:
@@ -479,6 +486,27 @@ class TableReader(LeasedSource[Row]):
             super().settle(recorded, ending, why)
         # Otherwise their failure was counted when it was recorded.
         return [event for event in events if not event.token.recorded]
+
+    def _cancel_calls(self) -> None:
+        """Rows were cancelled: so are the calls of their events."""
+        cancelled = self.ledger.cancelled
+
+        def is_gone(event: Event[Any]) -> bool:
+            return all(origin is self and token in cancelled for origin, token in roots(event))
+
+        self.run.root.cancel_calls(is_gone)
+
+    def _is_cancelled(self, row: Row) -> bool:
+        """Whether it was cancelled before its event has ended, in whatever way; it counts now."""
+        if row not in self.ledger.cancelled:
+            return False
+        self.ledger.end_cancelled(row)
+        self._cancelled(row)
+        return True
+
+    def _cancelled(self, row: Row) -> None:
+        self._given_up.discard(row)
+        self.count_ends(1, (), Ending.DROPPED, "cancelled")
 
     def _is_given_up(self, row: Row) -> bool:
         """Whether it has failed for good already, whatever its event ends with; it counts now."""
@@ -541,9 +569,9 @@ class TableReader(LeasedSource[Row]):
         (claimed, not yet requested); rows `pending` in the table, due and claimed by nobody, which
         are counted only while the running is recorded; with `follow=False`, how much of the rows
         known at the last count has been `emitted`; `redelivered` rows, which had been claimed
-        before; `reverted` to be tried again, `snoozed` by their handler, and `dead`, which failed
-        for good; whether the queue is `paused`; rows that were
-        `scheduled`, enqueued here for a periodic job; `bad_rows`,
+        before; `reverted` to be tried again, `snoozed` by their handler, `cancelled` while they
+        were in work here, and `dead`, which failed for good; whether the queue is `paused`; rows
+        that were `scheduled`, enqueued here for a periodic job; `bad_rows`,
         `lost_leases`, `reconnects`, how often the database was unavailable, and `waited`, the
         seconds in which the table did not answer, beyond four at a time.
         """
@@ -557,6 +585,7 @@ class TableReader(LeasedSource[Row]):
             "redelivered": self._redelivered,
             "reverted": self.ledger.reverted,
             "snoozed": self.ledger.snoozed,
+            "cancelled": self.ledger.cancellations,
             "paused": self._is_paused,
             "scheduled": 0 if self._scheduler is None else self._scheduler.count,
             "dead": self.ledger.dead,

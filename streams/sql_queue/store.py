@@ -22,6 +22,7 @@ from penstock.streams.io.encoding import encoded
 from penstock.streams.sql_queue.schema import DEAD, IN_PROCESS, Layout, Upsert
 
 __all__ = [
+    "CANCELLED",
     "EXHAUSTED",
     "MOST_REFUSED",
     "UNREADABLE",
@@ -47,6 +48,9 @@ __all__ = [
 MOST_REFUSED = 100
 """If the database refuses what becomes of so many rows and of none in between does not, the cause
 is hardly one of single rows, and the run ends."""
+
+CANCELLED = "Cancelled: by 'penstock queue cancel'"
+"""The error of a row that was cancelled."""
 
 EXHAUSTED = (
     "LeaseLost: a reader crashed or hung, and its lease ran out, in the last attempt of row "
@@ -392,6 +396,14 @@ class Store(ABC):
     @abstractmethod
     async def states(self, ids: Sequence[Any]) -> dict[Any, tuple[Any, int]]:
         """The token and the status of each row that exists, by its id."""
+
+    @abstractmethod
+    async def cancelled(self, ids: Sequence[Any]) -> set[Any]:
+        """Those of the rows in work with these ids that were cancelled."""
+
+    @abstractmethod
+    async def release(self, keys: Sequence[tuple[str, int | None]]) -> None:
+        """Leave keys, each with its epoch, to other readers: no row of them is in work here."""
 
     @abstractmethod
     async def renew(self, rows: Sequence[Row], terms: ClaimTerms) -> list[Row]:

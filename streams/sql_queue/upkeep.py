@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.streams.sql_queue.schema import DEAD, PROCESSED, UNPROCESSED
-from penstock.streams.sql_queue.store import Refused, Store
+from penstock.streams.sql_queue.store import CANCELLED, Refused, Store
 
-__all__ = ["CANCELLED", "Found", "Refusals", "cancel", "peek", "purge", "retry", "retry_some"]
+__all__ = ["Found", "Refusals", "cancel", "known", "peek", "purge", "retry", "retry_some"]
 
 _BATCH = 5_000
 
@@ -50,13 +50,15 @@ _RETRY_ONE = (
 RETURNING {id}"""
 )
 
-# The token of a row in work goes: whatever its reader says of it counts no more.
+# The token of a row in work goes: whatever its reader says of it counts no more. The reader finds
+# that out, and cancels the call.
 _CANCEL = """UPDATE {table} SET
     {status} = -1, {finished} = {now}, {error} = :why,
     {owner} = NULL, {token} = NULL, {expires} = NULL
 WHERE {status} IN (0, 9) AND CAST({id} AS text) = :text
 RETURNING {id}"""
-CANCELLED = "Cancelled: by 'penstock queue cancel'"
+
+_KNOWN = "SELECT 1 FROM {table} WHERE CAST({id} AS text) = :text"
 
 # Some rows that have had their status for long enough, to be deleted.
 _OLD = """(
@@ -127,8 +129,8 @@ async def retry_some(store: Store, ids: Collection[Any], refused: Refusals) -> s
 async def cancel(store: Store, ids: Collection[Any], refused: Refusals) -> set[Any]:
     """Let rows that wait, or are in work, have failed for good; returns the ids of those that did.
 
-    A call that is running goes on, and its outcome is void, as after a lost lease. An id may be
-    given as its text.
+    The reader that has a row in work cancels its call within about a second; its outcome is void.
+    An id may be given as its text.
     """
     found: set[Any] = set()
     for id in ids:
@@ -138,6 +140,11 @@ async def cancel(store: Store, ids: Collection[Any], refused: Refusals) -> set[A
         except Refused as error:
             refused.append((id, error))
     return found
+
+
+async def known(store: Store, ids: Collection[Any]) -> set[Any]:
+    """Those of the ids whose rows exist; each may be given as its text."""
+    return {id for id in ids if await store.read(_KNOWN, text=str(id))}
 
 
 async def purge(store: Store, age: float, refused: Refusals, *, dead: bool = False) -> int:

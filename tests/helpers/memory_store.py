@@ -24,6 +24,8 @@ class MemoryStore(Store):
         self.waiting: list[tuple[int, str]] = list(enumerate(payloads, 1))
         self.finished: list[int] = []
         self.failed: list[int] = []
+        # Rows in work that are cancelled.
+        self.cancels: set[int] = set()
         # How often each was claimed and not given back.
         self.attempts: Counter[int] = Counter()
 
@@ -56,6 +58,8 @@ class MemoryStore(Store):
 
     async def settle(self, settlement: Settlement, terms: ClaimTerms) -> list[Row]:
         await asyncio.sleep(0)
+        if lost := [row for row in settlement.rows() if row.id in self.cancels]:
+            return lost
         for kind, values in settlement.parts.items():
             kind.write(self, values)
         self.finished += [row.id for row in settlement.processed]
@@ -69,9 +73,16 @@ class MemoryStore(Store):
 
     async def renew(self, rows: Sequence[Row], terms: ClaimTerms) -> list[Row]:
         await asyncio.sleep(0)
-        return []
+        return [row for row in rows if row.id in self.cancels]
 
     def record(self, db: Any, settlement: Settlement, terms: ClaimTerms) -> Any:
+        raise NotImplementedError
+
+    async def cancelled(self, ids: Sequence[Any]) -> set[Any]:
+        await asyncio.sleep(0)
+        return self.cancels & set(ids)
+
+    async def release(self, keys: Sequence[tuple[str, int | None]]) -> None:
         raise NotImplementedError
 
     async def states(self, ids: Sequence[Any]) -> dict[Any, tuple[Any, int]]:

@@ -242,6 +242,8 @@ def test_every_cause_of_a_dropped_event_has_a_line() -> None:
                     causes |= named(node.args[-1])
                 elif name == "Family":
                     causes |= named(node.args[1])
+                elif name == "count_ends":
+                    causes |= texts_of(node.args[3])
             elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "cause":
                 causes |= texts_of(node.value) - {""}
             elif (

@@ -114,6 +114,32 @@ def test_rows_with_priorities_and_snoozed_ones_survive_kills_and_keep_the_order_
         pollers.check()
 
 
+@pytest.mark.parametrize("step", ["handling", "committed"])
+def test_rows_that_are_cancelled_while_pollers_are_killed_are_not_done_again_nor_overtaken(
+    database: str, tmp_path: Path, run_seed: int, step: Step
+) -> None:
+    nth, _, lease = WHEN[step]
+    orders = Orders(database, results=True, lease=lease, seconds=0.4, lingers=0.5)
+    orders = replace(orders, beside=bool(run_seed % 2))
+    cancelled: set[tuple[str, int]] = set()
+    with Pollers(orders, tmp_path, clients=6, events=10) as pollers:
+        pollers.start(dies=step, nth=nth)
+        while not pollers.reap():
+            if len(cancelled) < 6:
+                cancelled |= set(pollers.cancel_in_work(1))
+            time.sleep(0.1)
+        before, arrived = frozenset(cancelled), pollers.arrived()
+        last = pollers.start(lease=30.0)
+        pollers.until(lambda: pollers.arrived() > arrived)
+        while len(cancelled) < len(before) + 6:
+            cancelled |= set(pollers.cancel_in_work(1))
+            time.sleep(0.1)
+        pollers.check(dead=frozenset(cancelled))
+        assert pollers.stats().cancelled == len(cancelled)
+        assert pollers.drained(last)["cancelled"] > 0
+        assert not before & pollers.begun(last)
+
+
 @pytest.mark.parametrize("end", ["kill", "cancelled", "drained"])
 def test_rows_that_an_ended_reader_had_left_in_the_table_are_done_in_order_by_the_next(
     database: str, tmp_path: Path, run_seed: int, end: str

@@ -30,6 +30,7 @@ from penstock.streams.sql_queue.upkeep import (
     Found,
     Refusals,
     cancel,
+    known,
     peek,
     purge,
     retry,
@@ -176,10 +177,12 @@ async def _cancel(store: Store, options: argparse.Namespace) -> int:
     asked = set(options.id)
     found = await cancel(store, asked, refused)
     mention(f"{_rows(len(found))} cancelled")
-    if others := sorted(asked - found - {id for id, _ in refused}):
-        mention(f"not {', '.join(map(str, others))}: there is no such row, or it has ended")
-        return _status(refused) or 1
-    return _status(refused)
+    others = asked - found - {id for id, _ in refused}
+    ended = await known(store, others)
+    for ids, why in ((ended, "already ended"), (others - ended, "there is no such row")):
+        if ids:
+            mention(f"not {', '.join(map(str, sorted(ids)))}: {why}")
+    return _status(refused) or bool(others)
 
 
 async def _purge(store: Store, options: argparse.Namespace) -> int:

@@ -20,6 +20,7 @@ def as_text(name: str, stats: QueueStats) -> str:
     expired = f"; the lease of {stats.expired:,} has run out" if stats.expired else ""
     repeated = f", {_deliveries(stats.repeated)} repeated" if stats.repeated else ""
     dead = f", {_rate(stats.death_rate)} failed for good" if stats.death_rate else ""
+    cancelled = f", {stats.cancelled:,} of them cancelled" if stats.cancelled else ""
     empty = f"; empty in {span(stats.empty_in)}" if stats.empty_in else ""
     lines = [
         f"{name}{' (paused)' if stats.paused else ''}:",
@@ -28,7 +29,7 @@ def as_text(name: str, stats: QueueStats) -> str:
         f"  failed    {stats.failed:,}, to be tried again",
         f"  in work   {stats.in_work:,}{expired}",
         f"  finished  {stats.finished:,}",
-        f"  dead      {stats.dead:,}",
+        f"  dead      {stats.dead:,}{cancelled}",
         f"  rows/s over {stats.window:g} s: {_rate(stats.arrival_rate)} came, "
         f"{_rate(stats.service_rate)} finished{dead}{repeated}{empty}",
     ]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.streams.base.errors import BuildError
-from penstock.streams.sql_queue.store import Store
+from penstock.streams.sql_queue.store import CANCELLED, Store
 
 __all__ = [
     "CAME",
@@ -67,15 +67,15 @@ class QueueStats:
     """A queue at one moment, and over the last `window` seconds.
 
     Every row is in one of `waiting` (not tried yet), `failed` (to be tried again), `in_work`,
-    `finished` or `dead` (failed for good). `delayed` of the waiting and failed are not due yet, and
-    the lease of `expired` of the rows in work has run out. Rates are rows per second over the
-    window; at these rates the rows that are due or in work have ended after `empty_in` seconds,
-    which is None if as many come as end. `repeated` counts the redeliveries of rows that ended in
-    it. Times are of rows that finished in it: `time_waiting` from when a row was due until it was
-    claimed for the last time, None also where the table does not say when rows came;
-    `time_in_work` from then until it was finished. `priorities` are those of the rows that wait or
-    are to be tried again, each with their number; empty if there are none but 0. `paused` is
-    whether readers claim nothing for now. `at` is seconds since 1970.
+    `finished` or `dead` (failed for good), `cancelled` of these by hand. `delayed` of the waiting
+    and failed are not due yet, and the lease of `expired` of the rows in work has run out. Rates
+    are rows per second over the window; at these rates the rows that are due or in work have ended
+    after `empty_in` seconds, which is None if as many come as end. `repeated` counts the
+    redeliveries of rows that ended in it. Times are of rows that finished in it: `time_waiting`
+    from when a row was due until it was claimed for the last time, None also where the table does
+    not say when rows came; `time_in_work` from then until it was finished. `priorities` are those
+    of the rows that wait or are to be tried again, each with their number; empty if there are none
+    but 0. `paused` is whether readers claim nothing for now. `at` is seconds since 1970.
     """
 
     at: float
@@ -98,6 +98,7 @@ class QueueStats:
     pollers: tuple[Poller, ...]
     priorities: tuple[tuple[int, int], ...] = ()
     paused: bool = False
+    cancelled: int = 0
 
 
 # A clock that was set back never makes a time negative. In a user's own table both may be null.
@@ -119,6 +120,7 @@ _COUNTS = f"""SELECT {{seconds}}{{now}}),
     count(*) FILTER (WHERE {{status}} = 9 AND {{expires}} <= {{now}}),
     count(*) FILTER (WHERE {{status}} = 1),
     count(*) FILTER (WHERE {{status}} = -1),
+    count(*) FILTER (WHERE {{status}} = -1 AND {{error}} = :cancelled),
     count(*) FILTER (WHERE {CAME} AND {{enqueued}} > {_SINCE}),
     count(*) FILTER (WHERE {{status}} = 1 AND {{finished}} > {_SINCE}),
     count(*) FILTER (WHERE {{status}} = -1 AND {{finished}} > {_SINCE}),
@@ -190,9 +192,9 @@ async def measure(store: Store, window: float) -> QueueStats:
     if not window > 0:
         raise BuildError(f"window={window!r}: positive seconds are needed")
     window = float(window)
-    ((at, *numbers),) = await store.read(_COUNTS, window=window)
+    ((at, *numbers),) = await store.read(_COUNTS, window=window, cancelled=CANCELLED)
     (*states, arrived, done, died, repeated) = map(int, numbers)
-    waiting, delayed, failed, in_work, expired, finished, dead = states
+    waiting, delayed, failed, in_work, expired, finished, dead, cancelled = states
     summary = [times_of(store, row[1:]) for row in await store.read(_TIMES, window=window)]
     time_waiting, time_in_work = summary[0] if summary else (None, None)
     oldest = await store.read(_OLDEST)
@@ -223,6 +225,7 @@ async def measure(store: Store, window: float) -> QueueStats:
         if any(rank for rank, _ in priorities)
         else (),
         paused=await store.is_paused(),
+        cancelled=cancelled,
     )
 
 

@@ -20,6 +20,7 @@ from penstock.streams.sql_queue.postgres import statements as sql
 from penstock.streams.sql_queue.postgres.table import Connection, PostgresTable, refusals
 from penstock.streams.sql_queue.schema import DEAD, IN_PROCESS, UNPROCESSED
 from penstock.streams.sql_queue.store import (
+    CANCELLED,
     EXHAUSTED,
     Claim,
     ClaimTerms,
@@ -361,6 +362,17 @@ class PostgresStore(PostgresTable):
         async with self._using() as db:
             found = await self._all(db, sql.STATES, {"ids": list(ids)})
         return {id: (token, status) for id, token, status in found}
+
+    async def cancelled(self, ids: Sequence[Any]) -> set[Any]:
+        async with self._using() as db:
+            found = await self._all(db, sql.CANCELLED, {"ids": list(ids), "why": CANCELLED})
+        return {id for (id,) in found}
+
+    async def release(self, keys: Sequence[tuple[str, int | None]]) -> None:
+        async with self._transaction(durable=True) as db:
+            await self._all(db, sql.RELEASE, _leases(keys))
+            # Suspects of these keys keep them.
+            await self._all(db, sql.MARK_SUSPECTS, {"keys": [key for key, _ in keys]})
 
     async def renew(self, rows: Sequence[Row], terms: ClaimTerms) -> list[Row]:
         with refusals():

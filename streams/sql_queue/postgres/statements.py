@@ -677,6 +677,9 @@ RENEW_KEYS = (
 
 STATES = """SELECT {id}, {token}, {status} FROM {table} WHERE {id} = ANY((:ids)::{id_type}[])"""
 
+CANCELLED = """SELECT {id} FROM {table} WHERE {id} = ANY((:ids)::{id_type}[])
+AND {status} = -1 AND {token} IS NULL AND {error} = :why"""
+
 CREATE_PERIODIC = (
     CREATE[0],
     """CREATE TABLE IF NOT EXISTS {periodic} (

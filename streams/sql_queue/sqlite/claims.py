@@ -18,6 +18,7 @@ from penstock.streams.sql_queue.schema import DEAD, IN_PROCESS, UNPROCESSED
 from penstock.streams.sql_queue.sqlite import statements as sql
 from penstock.streams.sql_queue.sqlite.table import SqliteTable, json_path, refusals
 from penstock.streams.sql_queue.store import (
+    CANCELLED,
     EXHAUSTED,
     Claim,
     ClaimTerms,
@@ -36,6 +37,8 @@ __all__ = ["SqliteStore"]
 Refusals = list[tuple[Any, Refused]]
 
 _BEFORE_ALL = -(2**63)  # an id
+# Ids in the text of one statement.
+_AT_ONCE = 1_000
 
 
 class SqliteStore(SqliteTable):
@@ -292,6 +295,25 @@ class SqliteStore(SqliteTable):
 
         found = await self._transaction(work, writing=False)
         return {id: (token, status) for id, token, status in found}
+
+    async def cancelled(self, ids: Sequence[Any]) -> set[Any]:
+        parts = [ids[at : at + _AT_ONCE] for at in range(0, len(ids), _AT_ONCE)]
+
+        def work(db: sqlite3.Connection) -> set[Any]:
+            why = {"why": CANCELLED}
+            return {id for part in parts for (id,) in self._all(db, sql.CANCELLED, why, part)}
+
+        return await self._transaction(work, writing=False)
+
+    async def release(self, keys: Sequence[tuple[str, int | None]]) -> None:
+        idle = [(_bytes(key), epoch) for key, epoch in keys]
+
+        def work(db: sqlite3.Connection) -> None:
+            self._many(db, sql.RELEASE, idle)
+            # Suspects of these keys keep them.
+            self._all(db, sql.MARK_SUSPECTS, {"now": clock.wall()})
+
+        await self._transaction(work, durable=False)
 
     async def renew(self, rows: Sequence[Row], terms: ClaimTerms) -> list[Row]:
         expires = clock.wall() + terms.lease

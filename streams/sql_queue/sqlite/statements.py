@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "ADOPT",
     "BURY",
+    "CANCELLED",
     "CLAIM",
     "CLAIM_OF_KEYS",
     "CLAIM_SUSPECT",
@@ -356,6 +357,9 @@ RENEW_KEY = """UPDATE {keys} SET expires = ?
 WHERE key = CAST(? AS TEXT) AND epoch = ? AND owner IN (?, ?, ?)"""
 
 STATE = "SELECT {id}, {token}, {status} FROM {table} WHERE {id} = :id"
+
+CANCELLED = """SELECT {id} FROM {table}
+WHERE {id} IN ({some}) AND {status} = -1 AND {token} IS NULL AND {error} = :why"""
 
 CREATE_PERIODIC = """CREATE TABLE IF NOT EXISTS {periodic} (
     name TEXT PRIMARY KEY, schedule TEXT NOT NULL, next REAL NOT NULL)"""

@@ -348,6 +348,7 @@ function factsOf(stage, numbers) {
     if (numbers.buffered) facts.push(`${count(numbers.buffered)} buffered`);
     if (numbers.paused) facts.push("paused");
     if (numbers.snoozed) facts.push(`${count(numbers.snoozed)} snoozed`);
+    if (numbers.cancelled) facts.push(`${count(numbers.cancelled)} cancelled`);
     if (numbers.redelivered) facts.push(`${count(numbers.redelivered)} again`);
     if (numbers.reconnects) facts.push(`${count(numbers.reconnects)} reconnects`);
   }

@@ -51,7 +51,8 @@ class Orders:
     `ahead_from`th event on, or the start. `locked_for` is how many seconds it waits for a lock of
     the file, if not the usual time. `beside`: the queue is kept beside a user's table. `ranked`:
     rows have several priorities. `share` is
-    how many events of a client are held, beyond which its rows are left in the table.
+    how many events of a client are held, beyond which its rows are left in the table. A handler
+    that is cancelled `lingers` for so many seconds.
     """
 
     url: str
@@ -70,6 +71,7 @@ class Orders:
     beside: bool = False
     share: int | None = None
     ranked: bool = False
+    lingers: float = 0.0
 
 
 def pipeline_of(log: str, name: str, orders: str) -> Pipeline:
@@ -139,7 +141,11 @@ class _Poller:
             if orders.dies == "handling" and self._calls == orders.nth:
                 os.kill(os.getpid(), signal.SIGKILL)
             self._fill(event.get("fills"))
-            await asyncio.sleep(random.uniform(0, orders.seconds))
+            try:
+                await asyncio.sleep(random.uniform(0, orders.seconds))
+            except asyncio.CancelledError:
+                await asyncio.sleep(orders.lingers)
+                raise
         if orders.results:
             # On its way: the table shows whether it arrived.
             self._arrived(event)

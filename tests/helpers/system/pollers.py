@@ -21,9 +21,9 @@ from typing import Any, TypeVar
 import psycopg
 from orjson import dumps, loads
 
-from penstock.streams.sql_queue import DEAD, Store, open_store
+from penstock.streams.sql_queue import DEAD, IN_PROCESS, Store, open_store
 from penstock.streams.sql_queue.analytics.statistics import QueueStats, measure
-from penstock.streams.sql_queue.upkeep import Found, peek
+from penstock.streams.sql_queue.upkeep import Found, cancel, peek
 from tests.helpers.beside import make_own
 from tests.helpers.system.checker import Verdict, check
 from tests.helpers.system.children import freeze
@@ -211,6 +211,11 @@ class Pollers:
     def arrived(self) -> int:
         return len(self.verdict().sunk)
 
+    def begun(self, process: str) -> set[Event]:
+        """The events that a process has begun."""
+        entries = entries_of(self.path)
+        return {(one.client, one.seq) for one in entries if one[1:3] == (process, "start")}
+
     def stale_starts(self, process: str) -> list[Event]:
         """Events that a process began after it woke, although they had arrived elsewhere before."""
         sunk: set[Event] = set()
@@ -245,6 +250,16 @@ class Pollers:
             return bool(keys)
 
         return self.ask(look)
+
+    def cancel_in_work(self, count: int) -> list[Event]:
+        """Cancel some of the rows that are in work; returns their events."""
+
+        async def some(store: Store) -> list[Event]:
+            rows = {row.id: row for row in await peek(store, count, IN_PROCESS)}
+            events = [loads(rows[id].payload or "") for id in await cancel(store, list(rows), [])]
+            return [(event["client"], event["seq"]) for event in events]
+
+        return self.ask(some)
 
     def dead(self) -> list[Found]:
         return self.ask(lambda store: peek(store, 100, DEAD))

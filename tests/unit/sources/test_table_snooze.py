@@ -26,7 +26,6 @@ from penstock.streams.base.errors import BadArgument, BuildError
 from penstock.streams.failures.backoff import Backoff
 from penstock.streams.sql_queue import ClaimTerms, Failure, Settlement, Store, open_store
 from penstock.streams.sql_queue.analytics.statistics import measure
-from penstock.streams.sql_queue.upkeep import CANCELLED, Refusals, cancel
 from tests.helpers.until import until
 
 SOON = Backoff(0.01, cap=0.01)
@@ -262,43 +261,6 @@ def test_a_reader_that_ends_when_nothing_is_left_waits_while_the_queue_is_paused
                 await store.pause(False)
                 await running.wait()
         assert done == [{}]
-
-    run(work())
-
-
-def test_a_cancelled_row_is_dead_at_once_and_what_its_reader_makes_of_it_is_void(
-    database: str,
-) -> None:
-    goes_on = asyncio.Event()
-
-    async def handler(value: dict[str, Any]) -> dict[str, Any]:
-        if value["n"] == 1:
-            await goes_on.wait()
-        return value
-
-    async def work() -> None:
-        await put(database, [{"n": n} for n in (1, 2, 3)])
-        async with opened(database) as store:
-            refused: Refusals = []
-            assert await cancel(store, [3, 9], refused) == {3}
-            source = read_table(database, follow=False).pipe(adaptive_flat_map(handler))
-            running = source.to(write_table(database, "results")).start()
-            async with running:
-                while (await ends(store))[0][1] != 9:  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
-                assert await cancel(store, ["1"], refused) == {"1"}
-                assert await cancel(store, ["1"], refused) == set()
-                goes_on.set()
-            report = running.statistics()
-            assert (report["finished"], report["failed"]) == (1, 1)
-            assert refused == []
-            assert await ends(store) == [
-                (1, -1, 1, CANCELLED),
-                (2, 1, 1, None),
-                (3, -1, 0, CANCELLED),
-            ]
-            written = await store.query("SELECT {payload_of} FROM results AS t")
-            assert len(written) == 1
 
     run(work())
 

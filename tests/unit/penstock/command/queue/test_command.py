@@ -642,11 +642,14 @@ def test_put_takes_a_time_and_a_priority_and_peek_and_stats_show_them(
     assert "; row 2 is first" in shown
 
 
-def test_cancel_names_the_rows_that_have_ended(penstock: Penstock, url: str) -> None:
-    result = penstock("queue", "cancel", url, "--id", "1", "3", "4")
+def test_cancel_names_the_rows_that_have_ended_and_those_that_do_not_exist(
+    penstock: Penstock, url: str
+) -> None:
+    result = penstock("queue", "cancel", url, "--id", "1", "3", "4", "99", "2")
     assert result.status == 1
     assert "2 rows cancelled" in result.err
-    assert "not 1: there is no such row, or it has ended" in result.err
+    assert "not 1, 2: already ended\n" in result.err
+    assert "not 99: there is no such row\n" in result.err
     dead = lines(penstock("queue", "peek", url, "--state", "dead").out)
     assert [row["id"] for row in dead] == [2, 3, 4]
     assert dead[1]["error"].startswith("Cancelled")
