@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from penstock import Store, collect, read_kafka, stateful
+from penstock import (
+    Store,
+    agg,
+    collect,
+    event_time,
+    read_kafka,
+    stateful,
+    tumbling,
+    window,
+)
 from tests.helpers.kafka.broker import HAS_KAFKA, Brokers
 from tests.helpers.kafka.secured import PASSWORD, USER, SecuredBrokers
 
@@ -67,6 +76,28 @@ async def test_the_states_of_all_partitions_are_shown(
     exported = [json.loads(line) for line in shown("export", url).splitlines()]
     assert {one["key"]: one["state"] for one in exported} == wanted
     assert {one["stage"] for one in exported} == {"counts"}
+
+
+async def test_the_watermark_of_each_partition_is_shown(
+    kafka_brokers: Brokers, tmp_path: Path
+) -> None:
+    topic = kafka_brokers.topic(PARTITIONS)
+    for partition in range(PARTITIONS):
+        rows = [b'{"key": %d, "at": %d}' % (partition, at) for at in (0, 60 + partition)]
+        kafka_brokers.write(topic, rows, partition=partition)
+    url = f"kafka://{kafka_brokers.servers}/{topic}-states"
+    store = Store(url, local=str(tmp_path / "copy"))
+    source = read_kafka(topic, topic, kafka_brokers.servers, follow=False, offsets=store)
+    counts = window(tumbling(10), agg.count(), by="key", store=store)
+    await source.pipe(event_time("at"), counts).to(collect([])).run()
+
+    said = json.loads(shown("show", url, "--json"))
+    lines = {line["name"]: line["time"] for line in said["event_times"]}
+    assert lines == {
+        f"event_time at of {topic}/{partition}": f"1970-01-01T00:01:0{partition}+00:00"
+        for partition in range(PARTITIONS)
+    }
+    assert f"event_time at of {topic}/2" in shown("show", url)
 
 
 async def test_a_key_or_a_stage_that_is_not_there_is_named(
@@ -135,3 +166,11 @@ async def test_settings_of_the_client_are_read_from_a_file(tmp_path: Path) -> No
         file = tmp_path / "client.properties"
         file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         assert shown("export", url, "--kafka-config", file) == shown("export", plain)
+
+        for wrong, why in (("sasl.password", "Authentication failed"), ("ssl.ca.location", "SSL")):
+            others = {**settings, wrong: {"ssl.ca.location": brokers.stranger}.get(wrong, "wrong")}
+            file.write_text("".join(f"{name}={value}\n" for name, value in others.items()))
+            status, out, said = penstock("show", url, "--kafka-config", file)
+            assert (status, out) == (2, "")
+            assert "does not accept the credentials or the certificate" in said
+            assert why in said

@@ -65,6 +65,9 @@ def _opened(path: str, action: str, kafka_config: str | None) -> Generator[Backe
         config = settings_in(kafka_config)
     store = backend_at(path, config=config)
     try:
+        if action in _WRITING and path.lower().startswith("kafka://"):
+            # It is refused, and before all of it is read.
+            store.open()
         # Opened to read first: to open for writing creates a store where there is none.
         store.open_to_read()
         if action in _WRITING:
@@ -109,7 +112,8 @@ def _stage(store: Backend, stage: KeptStage) -> Stage:
 def _time_lines(name: str, content: bytes) -> Iterator[TimeLine]:
     for partition, kept in loads(content).items():
         greatest: float | None = kept["greatest"]
-        shown = f"{name} of {partition}" if partition else name
+        # States that move have a mark for each partition, which its name says.
+        shown = f"{name.removesuffix(f' {partition}')} of {partition}" if partition else name
         yield TimeLine(shown, None if greatest is None else _time(greatest))
 
 

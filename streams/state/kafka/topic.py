@@ -24,6 +24,8 @@ MOST_BYTES = 16 * 1024 * 1024
 _ANSWER = 10.0
 _PATIENCE = 120.0
 _PAUSE = 0.2
+# Seconds for which errors of connections are waited for at a time.
+_STEP = 0.1
 # Seconds after which it is said what is waited for.
 _SILENT = 5.0
 # Records that are put into a copy at once.
@@ -42,6 +44,9 @@ class Topic:
             "log_level": 0,
             **config,
         }
+        # Whether a broker has ever answered; and why none accepts the client, as one has said.
+        self._is_known = False
+        self._refusal = ""
 
     def settings(self, **own: Any) -> dict[str, Any]:
         """The settings of a client, with these."""
@@ -61,10 +66,24 @@ class Topic:
             }
         )
 
+    def _client(self) -> Any:
+        """A client that asks about the topic, and hears why brokers do not accept it."""
+        return _administration().AdminClient(self.settings(error_cb=self._noticed))
+
+    def _noticed(self, fault: Any) -> None:
+        from confluent_kafka import KafkaError as Code
+
+        # In TLS 1.3 brokers look at a certificate when the handshake is over for the client.
+        if fault.code() in (Code._AUTHENTICATION, Code._SSL) or "SSL routines" in fault.str():
+            self._refusal = fault.str()
+        given: Any = self._config.get("error_cb")
+        if given is not None:
+            given(fault)
+
     def prepare(self, count: int | None) -> tuple[str, int]:
         """The id of the topic and the number of its partitions. It is made with `count` of them if
         it is not there. Raises CannotOpen, also if it has another number."""
-        admin = _administration().AdminClient(self.settings())
+        admin = self._client()
         found = self._asked("the brokers to say its partitions", lambda: self._about(admin))
         if found is None:
             if count is None:
@@ -83,13 +102,26 @@ class Topic:
             TopicCollection([self.name]), request_timeout=_ANSWER
         ).values()
         try:
-            # Any: its stubs say less.
-            about: Any = answer.result()
+            about = self._result(admin, answer)
         except KafkaException as raised:
             if raised.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
             raise
         return str(about.topic_id), len(about.partitions)
+
+    # Any: the stubs of the client say less.
+    def _result(self, admin: Any, answer: Any) -> Any:
+        """The result of a request. Raises CannotOpen as soon as it is known that no broker accepts
+        the client, which the request itself is not answered."""
+        while not (self._is_known or answer.done()):
+            admin.poll(_STEP)
+            if self._refusal:
+                raise CannotOpen(
+                    f"The topic {self.name!r}: {self._servers} does not accept the credentials or "
+                    f"the certificate ({self._refusal}). Correct security.protocol, sasl.* or "
+                    "ssl.* in config=, or in the file of --kafka-config."
+                )
+        return answer.result()
 
     def _made(self, admin: Any) -> tuple[str, int]:
         found = self._about(admin)
@@ -135,7 +167,7 @@ class Topic:
         from confluent_kafka import IsolationLevel, TopicPartition
 
         client = _administration()
-        admin = client.AdminClient(self.settings())
+        admin = self._client()
         place = TopicPartition(self.name, partition)
         level = IsolationLevel.READ_UNCOMMITTED
 
@@ -209,7 +241,9 @@ class Topic:
         began, is_said = monotonic(), False
         while True:
             try:
-                return ask()
+                answer = ask()
+                self._is_known = True
+                return answer
             except _NotYet as error:
                 why = str(error) or "not yet"
             except KafkaException as raised:

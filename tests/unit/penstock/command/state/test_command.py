@@ -476,6 +476,18 @@ def test_a_mistake_is_said_in_a_line_and_changes_nothing(
     assert kept(store) == before
 
 
+@pytest.mark.parametrize(
+    "action", [("set", "--key", "a", "--state", "1"), ("drop", "--stage", "s")]
+)
+def test_changes_of_a_changelog_are_refused_before_brokers_are_asked(
+    penstock: Penstock, action: tuple[str, ...]
+) -> None:
+    word, *options = action
+    result = penstock("state", word, "kafka://127.0.0.1:1/counts", *options)
+    assert result.status == 2
+    assert "The states in the topic 'counts' can be read here, and not changed" in result.err
+
+
 @pytest.mark.parametrize("action", ["show", "drop"])
 def test_what_is_no_store_stays_as_it_is(penstock: Penstock, tmp_path: Path, action: str) -> None:
     missing, other = tmp_path / "none.state", tmp_path / "other.db"
