@@ -86,6 +86,18 @@ def add_mine(add_parser: AddParser) -> None:
         help="with more cases, forget the one whose last event is the oldest (default: 1,000,000)",
     )
     mine.add_argument(
+        "--all",
+        action="store_true",
+        help="show all steps, arcs and paths (default: the most frequent, and what is forbidden)",
+    )
+    mine.add_argument(
+        "--format",
+        choices=("text", "json", "graph"),
+        default="text",
+        help="the form of the output (default: text); json: all in one object; graph: what "
+        "happened, as a workflow for `penstock check-workflow`",
+    )
+    mine.add_argument(
         "--draw",
         metavar="PATH",
         help="draw the workflow with what happened, as .svg or, for Graphviz, .dot",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -12,22 +12,17 @@ from penstock.command.inputs.events import Events, input_name
 from penstock.command.output import counted, give, mention
 from penstock.command.pipelines.options import Options
 from penstock.command.pipelines.run import execute, warnings_to_standard_error
-from penstock.command.temporal.check_workflow import (
-    broken_by,
-    check_picture,
-    held,
-    nothing,
-    said_of,
-    save,
-)
+from penstock.command.temporal.check_workflow import check_picture, save
+from penstock.command.temporal.mined_rules import OnGraph, on_graph
+from penstock.command.temporal.mined_text import as_text
 from penstock.command.temporal.rules import read_rules
 from penstock.sinks.for_each import for_each
 from penstock.streams.base.errors import BuildError, describe
 from penstock.streams.base.validation import seconds_of
 from penstock.streams.io.body import NotAValue
-from penstock.streams.temporal.workflow.mining import Miner, Traffic
+from penstock.streams.temporal.workflow.mining import Miner
 from penstock.streams.temporal.workflow.rule import Rule
-from penstock.streams.temporal.workflow.workflow import near, read_workflow
+from penstock.streams.temporal.workflow.workflow import read_workflow
 
 __all__ = ["call"]
 
@@ -35,7 +30,6 @@ _FOUND, _BAD_LINES = 1, 3
 
 # Of a run that could not begin, or broke off: what it read is not what was there.
 _FAILED = (1, 2)
-_MOST_ROWS = 50
 
 
 def call(options: Namespace, words: list[str]) -> int:
@@ -52,7 +46,9 @@ def call(options: Namespace, words: list[str]) -> int:
     rules: list[Rule] = []
     if options.rules is not None:
         rules = read_rules(options.rules, words, whole=options.traceback)
-    miner = Miner(workflow, rules, max_keys=options.max_keys)
+    # Of one case there is one path.
+    paths = options.by is not None and options.format != "graph"
+    miner = Miner(workflow, rules, max_keys=options.max_keys, paths=paths)
     warnings_to_standard_error()
 
     # With --time: what was read, to be counted in the order of the times.
@@ -85,17 +81,32 @@ def call(options: Namespace, words: list[str]) -> int:
     if status == 0 and not miner.events:
         mention(f"{input_name(options)} has no events")
     miner.end()
-    _check_applies(miner, options)
-    of_rules, broken = _rules(miner, options)
-    text = "".join(f"{line}\n" for line in (*_lines(miner), *of_rules))
-    unwritten = give(text, options.output)
+    checked = on_graph(miner, options)
+    unwritten = give(_shown(miner, checked, options), options.output)
     if options.draw:
         from penstock.command.temporal.mined_picture import picture_of
 
         save(picture_of(miner), options.draw)
+    broken = any(one.found for one in checked)
     if status in (0, _BAD_LINES) and (broken or miner.found):
         status = _FOUND
     return unwritten or status
+
+
+def _shown(miner: Miner, checked: list[OnGraph], options: Namespace) -> str:
+    if options.format == "text":
+        return as_text(miner, checked, options.graph, whole=options.all)
+    from penstock.command.temporal.mined_json import as_graph, as_json
+
+    if options.format == "json":
+        return as_json(miner, checked)
+    if miner.forgotten:
+        mention(
+            f"{counted(miner.forgotten, 'case')} forgotten before the end: if they went on, the "
+            "graph lacks a step of theirs; raise --max-keys",
+            "warning",
+        )
+    return as_graph(miner, input_name(options))
 
 
 class _Read(NamedTuple):
@@ -129,123 +140,3 @@ def _reader(by: str | None, field: str, time: str | None) -> Callable[[dict[str,
         return _Read(key, step, at)
 
     return read
-
-
-def _lines(miner: Miner) -> Iterator[str]:
-    cases = f" of {counted(miner.cases, 'case')}"
-    yield f"{counted(miner.events, 'event')}{cases}"
-    if miner.forgotten:
-        yield f"{counted(miner.forgotten, 'case')} forgotten before the end: more than --max-keys"
-    unknown = frozenset(miner.unknown())
-    yield from _table(
-        "steps",
-        [
-            (step, n, "NOT IN THE GRAPH" if step in unknown else "")
-            for step, n in miner.steps.most_common()
-        ],
-    )
-    if miner.other_steps:
-        yield f"    further steps, of more than 1,000 different ones: {miner.other_steps:,}"
-    arcs = sorted(miner.arcs.items(), key=lambda item: -item[1].count)
-    rows = [(" -> ".join(arc), traffic.count, _forbidden(traffic)) for arc, traffic in arcs]
-    yield from _table("arcs", rows)
-    if miner.other_arcs:
-        yield f"    further arcs, of more than 10,000 different ones: {miner.other_arcs:,}"
-    yield from _table("never taken", [(" -> ".join(arc), 0, "") for arc in miner.never_taken()])
-    yield from _table("first steps", [(step, n, "") for step, n in miner.first.most_common()])
-    yield from _table(
-        "last steps",
-        [
-            (step, n, "" if miner.is_final(step) else "not a final step")
-            for step, n in miner.last.most_common()
-        ],
-    )
-
-
-def _table(heading: str, rows: list[tuple[str, int, str]]) -> Iterator[str]:
-    """Lines of a name, a number and a remark; beyond 50 rows those with a remark, and the number of
-    the others."""
-    if not rows:
-        return
-    yield f"{heading}:"
-    shown = [
-        (_on_one_line(name), n, remark)
-        for at, (name, n, remark) in enumerate(rows)
-        if at < _MOST_ROWS or remark
-    ]
-    wide = max(len(name) for name, *_ in shown)
-    digits = max(len(f"{n:,}") for _, n, _ in shown)
-    for name, n, remark in shown:
-        yield f"    {name:<{wide}}  {n:>{digits},}  {remark}".rstrip()
-    if len(shown) < len(rows):
-        yield f"    and {len(rows) - len(shown):,} more"
-
-
-def _on_one_line(text: str) -> str:
-    """The text, quoted if it has characters that would end the line, or control a terminal."""
-    return text if text.isprintable() else repr(text)
-
-
-def _forbidden(traffic: Traffic) -> str:
-    if not traffic.forbidden:
-        return ""
-    by = "" if traffic.first is None else f", first{_by(traffic.first)}"
-    if not traffic.drawn:
-        return f"NOT IN THE GRAPH{by}"
-    return f"{traffic.forbidden:,} AGAINST ITS CONDITIONS{by}"
-
-
-def _rules(miner: Miner, options: Namespace) -> tuple[list[str], bool]:
-    """The text about the rules on the graph and on the events, and whether the graph breaks
-    one."""
-    lines: list[str] = []
-    broken = False
-    if miner.workflow is not None and miner.rules:
-        lines.append(f"rules on {options.graph}:")
-        for rule in miner.rules:
-            if lacks := rule.lacking(miner.workflow):
-                lines.append(f"    {rule.name}: not applicable, there is {nothing(lacks)}")
-                continue
-            found, vacuous = broken_by(rule, miner.workflow, options.rules, whole=options.traceback)
-            broken = broken or bool(found)
-            lines += [f"    {line}" for line in said_of(rule, found, vacuous).splitlines()]
-    if miner.rules:
-        lines.append("rules on the events:")
-        lines += [f"    {_on_events(miner, at)}" for at in range(len(miner.rules))]
-    return lines, broken
-
-
-def _on_events(miner: Miner, at: int) -> str:
-    rule, breach = miner.rules[at], miner.breaches[at]
-    lacks = rule.names() if miner.workflow is None else rule.lacking(miner.workflow)
-    never = [name for name in lacks if name not in miner.steps]
-    # A misspelt name is never true.
-    note = f" ({', '.join(map(repr, never))} never happened)" if never else ""
-    if breach is None:
-        if not miner.began(at):
-            return f"{rule.name}: says nothing, no case came to an initial step{note}"
-        return f"{rule.name}: {held(rule)}{note}"
-    when = f"at the end, after {counted(breach.index, 'step')}"
-    if not breach.at_end:
-        when = f"at step {breach.index:,}"
-    more = "... -> " if breach.index > len(breach.steps) else ""
-    many = f"{miner.broken[at]:,} of {counted(miner.cases, 'case')}"
-    path = _on_one_line(more + " -> ".join(breach.steps))
-    return f"{rule.name}: BROKEN by {many}{note}, first{_by(breach.key)} {when}: {path}"
-
-
-def _by(key: object) -> str:
-    return "" if key is None else f" by case {describe(key)}"
-
-
-def _check_applies(miner: Miner, options: Namespace) -> None:
-    """Raise BuildError for a rule about steps that neither the workflow nor the events have."""
-    if miner.workflow is None:
-        return
-    for rule in miner.rules:
-        if lacks := [name for name in rule.lacking(miner.workflow) if name not in miner.steps]:
-            guess = near(lacks[0], miner.workflow.facts)
-            raise BuildError(
-                f"{options.rules}: rule {rule.name!r} applies to nothing: neither {options.graph} "
-                f"nor the events have a step or label {', '.join(map(repr, lacks))}{guess}"
-            )

@@ -11,7 +11,7 @@ and for conformance; Leemans, Poppe and Wynn, "Directly follows-based process mi
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,9 @@ MAX_KEYS = 1_000_000
 # More different steps, or arcs, than a workflow has: the wrong field was named.
 _MOST_STEPS = 1_000
 _MOST_ARCS = 10_000
+
+# The different beginnings of paths: beyond that, hardly two cases are alike.
+_MOST_BEGINNINGS = 100_000
 
 # The last steps of a case that a breach shows.
 _RECENT = 16
@@ -56,11 +59,31 @@ class Breach:
     at_end: bool
 
 
-class _Case:
-    __slots__ = ("count", "recent", "runs", "step", "visited")
+class _Beginning:
+    """The beginning of a path, shared by all cases that began so."""
 
-    def __init__(self, rules: int) -> None:
+    __slots__ = ("before", "further", "step")
+
+    def __init__(self, before: _Beginning | None = None, step: str = "") -> None:
+        self.before = before
+        self.step = step
+        self.further: dict[str, _Beginning] | None = None
+
+    def steps(self) -> tuple[str, ...]:
+        found: list[str] = []
+        at = self
+        while at.before is not None:
+            found.append(at.step)
+            at = at.before
+        return tuple(reversed(found))
+
+
+class _Case:
+    __slots__ = ("count", "path", "recent", "runs", "step", "visited")
+
+    def __init__(self, rules: int, path: _Beginning | None) -> None:
         self.step: str | None = None
+        self.path = path
         self.count = 0
         self.visited: frozenset[str] = frozenset()
         self.recent: tuple[str, ...] = ()
@@ -78,10 +101,14 @@ class Miner:
     that the conditions `through` and `not_through` of the step do not let the case come. A rule's
     own arcs are not asked: the case has taken its way.
 
+    With `paths`, the cases of each different path are counted when they have ended.
+
     Memory: for each of at most `max_keys` cases about 600 bytes, which do not grow; beyond it
     the one that was used longest ago is forgotten, neither ended nor judged, and counted as
     `forgotten`; it begins anew if it comes again. Of the steps 1,000 different ones are counted by
-    name, of the arcs 10,000; what else happens is counted as `other_steps` and `other_arcs`.
+    name, of the arcs 10,000; what else happens is counted as `other_steps` and `other_arcs`. With
+    `paths` about 300 bytes for each different beginning of a path, of at most 100,000; cases whose
+    path has others are counted as `other_paths`.
     """
 
     def __init__(
@@ -90,11 +117,15 @@ class Miner:
         rules: Iterable[Rule] = (),
         *,
         max_keys: int = MAX_KEYS,
+        paths: bool = False,
     ) -> None:
         if not is_count(max_keys):
             raise WorkflowError(f"max_keys={max_keys!r}: a whole number of at least 1 is needed")
         self.workflow = workflow
         self.events = self.cases = self.forgotten = self.other_steps = self.other_arcs = 0
+        self.other_paths = self._beginnings = 0
+        self._root = _Beginning() if paths else None
+        self._ends: Counter[_Beginning] = Counter()
         self.steps: Counter[str] = Counter()
         self.first: Counter[str] = Counter()
         self.last: Counter[str] = Counter()
@@ -118,7 +149,7 @@ class Miner:
         step = self._known.setdefault(step, step) if len(self._known) < _MOST_STEPS else step
         case = self._cases.get(key)
         if case is None:
-            case = self._cases[key] = _Case(len(self.rules))
+            case = self._cases[key] = _Case(len(self.rules), self._root)
             self.cases += 1
             if len(self._cases) > self._max_keys:
                 self._cases.popitem(last=False)
@@ -133,6 +164,8 @@ class Miner:
         else:
             self._travel(key, case, (case.step, step))
         case.step = step
+        if case.path is not None:
+            case.path = self._further(case.path, step)
         if step in self._watched:
             case.visited |= {step}
         if self.rules:
@@ -144,10 +177,31 @@ class Miner:
         for key, case in self._cases.items():
             assert case.step is not None
             self._count(self.last, case.step)
+            if case.path is not None:
+                self._ends[case.path] += 1
+            elif self._root is not None:
+                self.other_paths += 1
             for at, (following, runs) in enumerate(zip(self._following, case.runs, strict=True)):
                 if runs is not None and following.fails_at_end(runs):
                     self._break(at, key, case, at_end=True)
         self._cases.clear()
+
+    def path_counts(self) -> Iterator[tuple[tuple[str, ...], int]]:
+        """The different paths of the cases that have ended, the most frequent first."""
+        for path, count in self._ends.most_common():
+            yield path.steps(), count
+
+    def allows(self, path: Sequence[str]) -> bool:
+        """Whether the workflow has these steps, one after another, and their conditions let a case
+        come; without a workflow everything is allowed."""
+        if self.workflow is None:
+            return True
+        nodes = self.workflow.nodes
+        return all(step in nodes for step in path) and all(
+            self._has((path[at - 1], path[at]))
+            and conditions(nodes[path[at]], self._watched.intersection(path[:at]))
+            for at in range(1, len(path))
+        )
 
     def is_final(self, step: str) -> bool:
         """Whether the workflow has no step after this one; without a workflow every step may be the
@@ -186,6 +240,16 @@ class Miner:
             return True
         a, b = arc
         return a in self.workflow.nodes and b in self.workflow.following(a)
+
+    def _further(self, path: _Beginning, step: str) -> _Beginning | None:
+        """The path with one step more; None if there are too many different ones."""
+        if path.further is None:
+            path.further = {}
+        found = path.further.get(step)
+        if found is None and self._beginnings < _MOST_BEGINNINGS:
+            self._beginnings += 1
+            found = path.further[step] = _Beginning(path, step)
+        return found
 
     def _count(self, counts: Counter[str], step: str) -> None:
         if step in self._known:

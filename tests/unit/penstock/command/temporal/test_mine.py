@@ -87,6 +87,10 @@ def test_the_report_compares_the_events_with_the_graph_and_the_rules(
         "    end     1\n"
         "    refund  1  not a final step\n"
         "    cart    1  not a final step\n"
+        "paths:\n"
+        "    1  start -> cart -> pay -> ship -> end\n"
+        "    1  start -> cart -> ship -> refund  NOT ALLOWED\n"
+        "    1  start -> cart\n"
         f"rules on {graph}:\n"
         "    pay first: BROKEN, !ship W pay fails\n"
         "        begins     start\n"
@@ -234,7 +238,7 @@ def test_of_many_arcs_fifty_are_listed_and_all_that_are_wrong(
     steps = " ".join(f"s{n}" for n in range(100))
     graph, events = files({"a": f"{steps} {steps}"})
     free = penstock("mine", "--by", "k", events).out
-    assert "    s49 -> s50  2\n    and 50 more\n" in free
+    assert "    s49 -> s50  2\n    and 50 more (--all)\n" in free
     assert penstock("mine", "--graph", graph, "--by=k", events).out.count("s99 -> s0") == 1
 
 
