@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from penstock.streams.base.errors import CannotOpen
-from penstock.streams.state.backend import KeptStage, Moving, Unit
+from penstock.streams.state.backend import KeptStage, Moving, NotNow, Unit
 from penstock.streams.state.kafka.backend import Kafka
 from penstock.streams.testing import backend_laws as laws
 from penstock.streams.testing import moving_laws
@@ -38,6 +39,17 @@ class Member(Kafka):
     def commit(self, unit: Unit) -> None:
         unit.fences.append(self.proof)
         super().commit(unit)
+
+
+class Results:
+    """The results of sinks, in a topic."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+
+    def write(self, backend: Kafka, values: list[bytes]) -> None:
+        for value in values:
+            backend.produce(value, self._topic, value, None)
 
 
 @pytest.fixture
@@ -90,6 +102,32 @@ def test_states_of_a_stage_that_is_gone_are_refused(make: Callable[[], Moving]) 
     with pytest.raises(CannotOpen, match=r"states of the stage 'before'.* are 'after'"):
         other.adopt(0, 1)
     other.close()
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_results_without_states_are_written_once_if_the_answer_to_their_commit_is_lost(
+    make: Any, kafka_brokers: Brokers, monkeypatch: pytest.MonkeyPatch, is_made: bool
+) -> None:
+    one = make()
+    one.open()
+    one.adopt(0, 1)
+    finish = one._finish
+
+    def lose_the_answer() -> None:
+        if is_made:
+            finish()
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    topic = kafka_brokers.topic()
+    unit = Unit(parts={Results(topic): [b"a", b"b"]})
+    monkeypatch.setattr(one, "_finish", lose_the_answer)
+    with nullcontext() if is_made else pytest.raises(NotNow):
+        one.commit(unit)
+    monkeypatch.setattr(one, "_finish", finish)
+    one.commit(Unit(parts={Results(topic): [b"c"]}))
+    one.close()
+    found = [record.value() for record in kafka_brokers.read(topic, 1)]
+    assert found == [*([b"a", b"b"] if is_made else []), b"c"]
 
 
 def test_a_standby_has_what_others_have_committed(make: Any) -> None:

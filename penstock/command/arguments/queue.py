@@ -150,7 +150,9 @@ def _add_retry(add_parser: AddParser, name: str) -> None:
 
 
 def _add_cancel(add_parser: AddParser, name: str) -> None:
-    cancel = _action(add_parser, name, "let rows have failed for good that wait, or whose calls run")
+    cancel = _action(
+        add_parser, name, "let rows have failed for good that wait, or whose calls run"
+    )
     cancel.add_argument(
         "--id", nargs="+", action="extend", metavar="ID", required=True, help="them"
     )

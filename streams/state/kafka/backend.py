@@ -313,8 +313,13 @@ class Kafka:
         if moved:
             raise Moved(moved)
         self._add_over(unit)
-        if not unit.partitions and not unit.parts:
-            return
+        if not unit.partitions:
+            if not unit.parts:
+                return
+            if not self._adopted:
+                raise NotNow("this member has no partition now")
+            # By its record in the changelog it is known whether it has happened.
+            unit.partitions[min(self._adopted)] = Unit()
         if not any(places for _, places in unit.fences):
             raise NotNow("this member is not in the group now")
         self._transact(unit)
@@ -440,10 +445,7 @@ class Kafka:
                 break
             except (KafkaException, NoAnswer):
                 sleep(_PAUSE)
-        number = next(iter(unit.partitions), None)
-        if number is None:
-            # Only results, which are then written twice rather than not at all.
-            return False
+        number = next(iter(unit.partitions))
         found = self._catch_up(number, lambda: False, commit)
         if found:
             for other in unit.partitions:
