@@ -38,7 +38,13 @@ from penstock.streams.io.csv_encoding import RowEncoder
 from penstock.streams.io.csv_end import first_row
 from penstock.streams.io.inputs.csv_format import check_delimiter
 from penstock.streams.io.line_writer import LineWriting, described
-from penstock.streams.io.paths import Path, actual_output, output_name
+from penstock.streams.io.paths import (
+    Path,
+    actual_output,
+    check_rotation,
+    output_name,
+    rotation_for,
+)
 from penstock.streams.runtime.context import Run
 from penstock.streams.stages.sink_stage import BaseSinkStage, Closed, Sink
 
@@ -52,14 +58,15 @@ def write_csv(
     delimiter: str = ",",
     columns: Sequence[str] | None = None,
     append: bool = False,
+    rotate: str | None = None,
     on_error: OnError = "stop",
 ) -> Sink[Any]:
     r"""Write rows of CSV to a file, a pipe or standard output.
 
     `delimiter` is one character: `"\t"` for TSV. `columns` are the names of the columns, in order
     (default: those of the first value, or of the file to append to). A value that lacks a column
-    has an empty field there. With `append` the header is written only if the file is empty. All
-    other arguments are those of `write_jsonl`.
+    has an empty field there. With `append` the header is written only if the file is empty; with
+    `rotate` each file has it. All other arguments are those of `write_jsonl`.
 
     Raises BuildError for wrong options, MissingExtra for `.zst` without the extra `zstd`.
 
@@ -68,7 +75,8 @@ def write_csv(
     <Pipeline from_iterable > write_csv>
     """
     check_policy(on_error, "write_csv")
-    check_suffix(output_name(path), writing=True)
+    check_suffix(output_name(path))
+    check_rotation("write_csv", path, rotate)
     check_delimiter("write_csv", delimiter)
     if columns is not None:
         # Any: what a user may give.
@@ -76,7 +84,7 @@ def write_csv(
         named = isinstance(given, Sequence) and not isinstance(given, str | bytes)
         if not named or not columns or not all(type(one) is str for one in columns):
             raise BuildError(f"write_csv(columns={columns!r}): the names of columns are needed")
-    return _Rows(path, delimiter, columns, append, on_error)
+    return _Rows(path, delimiter, columns, append, rotate, on_error)
 
 
 class _Rows(Sink[Any]):
@@ -86,31 +94,52 @@ class _Rows(Sink[Any]):
         delimiter: str,
         columns: Sequence[str] | None,
         append: bool,
+        rotate: str | None,
         on_error: OnError,
     ) -> None:
-        self.info = described("write_csv", path, append, on_error)
+        self.info = described("write_csv", path, append, rotate, on_error)
         self._path = path
         self._delimiter = delimiter
         self._columns = columns
         self._append = append
+        self._rotate = rotate
         self._on_error: OnError = on_error
 
     def open(self, run: Run, closed: Closed) -> BaseSinkStage:
-        encode = RowEncoder(self._columns, self._delimiter)
-        stage = LineWriting(
-            run,
-            closed,
-            self._path,
-            encode,
-            self._on_error,
-            append=self._append,
-            delimiter=self._delimiter,
-        )
-        found = first_row(actual_output(self._path), self._delimiter) if self._append else None
+        path, encode = self._path, RowEncoder(self._columns, self._delimiter)
+        rotation = rotation_for(path, self._rotate)
+        stage: BaseSinkStage
+        if rotation is not None:
+            # Imported here: a plain run does not.
+            from penstock.streams.io.rotating_writer import RotatingWriting
+
+            encode.has_header = True
+            stage = RotatingWriting(
+                run,
+                closed,
+                path,
+                encode,
+                self._on_error,
+                rotation,
+                delimiter=self._delimiter,
+                header=encode.header,
+            )
+        else:
+            stage = LineWriting(
+                run,
+                closed,
+                path,
+                encode,
+                self._on_error,
+                append=self._append,
+                delimiter=self._delimiter,
+            )
+        appends = self._append or rotation is not None
+        found = first_row(actual_output(path), self._delimiter) if appends else None
         if found is not None:
             if encode.columns is not None and encode.columns != found:
                 raise CannotOpen(
-                    f"Cannot append to {output_name(self._path)}: its columns are "
+                    f"Cannot append to {output_name(path)}: its columns are "
                     f"{', '.join(found)}, and not {', '.join(encode.columns)}."
                 )
             encode.columns, encode.has_header = found, True

@@ -40,16 +40,17 @@ __all__ = ["dead_letters"]
 def dead_letters(path: Path) -> Sink[DeadLetter]:
     """A sink for `route(...)`, `retry(..., then=route(...))` and `on_bad_line=route(...)`.
 
-    `path` is a file's name, which is appended to (`.gz` and `.zst` are compressed, each batch by
-    itself), "-" for standard output, or an open descriptor. Raises MissingExtra for `.zst` without
-    the extra zstd. In `to(...)` it is a BuildError, because events there have not failed.
+    `path` is a file's name, which is appended to (`.gz`, `.zst`, `.bz2` and `.xz` are compressed,
+    each batch by itself), "-" for standard output, or an open descriptor. Raises MissingExtra for
+    `.zst` without the extra zstd. In `to(...)` it is a BuildError, because events there have not
+    failed.
 
     >>> from penstock import adaptive_flat_map, collect, dead_letters, from_iterable, route
     >>> stage = adaptive_flat_map(int, on_error=route(dead_letters("refused.jsonl")))
     >>> print(from_iterable(["1", "x"]).pipe(stage).to(collect([])))
     <Pipeline from_iterable > adaptive_flat_map > collect>
     """
-    check_suffix(output_name(path), writing=True)
+    check_suffix(output_name(path))
     return _DeadLetters(path)
 
 

@@ -34,7 +34,7 @@ from penstock.streams.failures.policy import OnError, check_policy
 from penstock.streams.io.compression import check_suffix
 from penstock.streams.io.encoding import json_line, json_lines
 from penstock.streams.io.line_writer import LineWriting, described
-from penstock.streams.io.paths import Path, output_name
+from penstock.streams.io.paths import Path, check_rotation, output_name, rotation_for
 from penstock.streams.runtime.context import Run
 from penstock.streams.stages.sink_stage import BaseSinkStage, Closed, Sink
 
@@ -42,33 +42,57 @@ __all__ = ["write_jsonl"]
 
 
 @recorded
-def write_jsonl(path: Path = "-", *, append: bool = False, on_error: OnError = "stop") -> Sink[Any]:
+def write_jsonl(
+    path: Path = "-",
+    *,
+    append: bool = False,
+    rotate: str | None = None,
+    on_error: OnError = "stop",
+) -> Sink[Any]:
     """Write JSON lines to a file, a pipe or standard output.
 
-    `path` is a file's name (`.gz` and `.zst` are compressed; with `append` each batch by itself, so
-    that a run that is killed can be continued), "-" for standard output, or an open
-    descriptor, which stays open. The file is opened when a run starts, and truncated unless
+    `path` is a file's name (`.gz`, `.zst`, `.bz2` and `.xz` are compressed; with `append` each
+    batch by itself, so that a run that is killed can be continued), "-" for standard output, or an
+    open descriptor, which stays open. The file is opened when a run starts, and truncated unless
     `append`; a pipeline that continues an earlier one (`position=`) is refused without `append`.
-    Raises BuildError for a wrong `on_error`, MissingExtra for `.zst` without the extra `zstd`.
+
+    With `rotate`, a size such as "100MB" or a time such as "1h", or both with a comma, the file is
+    appended to, and renamed before it is larger, or when the time is over: `out.jsonl` to
+    `out-2026-11-30T21-00-00.000.jsonl`, with the UTC time of that, which never goes back. Times are
+    whole periods since 1970 in UTC, so "1h" ends at each full hour. Only one run may write the
+    file.
+
+    Raises BuildError for wrong options, MissingExtra for `.zst` without the extra `zstd`.
 
     >>> from penstock import from_iterable, write_jsonl
     >>> print(from_iterable([{"id": 1}]).to(write_jsonl("orders.jsonl")))
     <Pipeline from_iterable > write_jsonl>
     """
     check_policy(on_error, "write_jsonl")
-    check_suffix(output_name(path), writing=True)
-    return _JsonLines(path, append, on_error)
+    check_suffix(output_name(path))
+    check_rotation("write_jsonl", path, rotate)
+    return _JsonLines(path, append, rotate, on_error)
 
 
 class _JsonLines(Sink[Any]):
-    def __init__(self, path: Path, append: bool, on_error: OnError) -> None:
-        self.info = described("write_jsonl", path, append, on_error)
+    def __init__(self, path: Path, append: bool, rotate: str | None, on_error: OnError) -> None:
+        self.info = described("write_jsonl", path, append, rotate, on_error)
         self._path = path
         self._append = append
+        self._rotate = rotate
         self._on_error: OnError = on_error
         self.encode = json_line
 
     def open(self, run: Run, closed: Closed) -> BaseSinkStage:
+        encoded = self in run.overrides.encoded
+        rotation = rotation_for(self._path, self._rotate)
+        if rotation is not None:
+            # Imported here: a plain run does not.
+            from penstock.streams.io.rotating_writer import RotatingWriting
+
+            return RotatingWriting(
+                run, closed, self._path, json_lines, self._on_error, rotation, encoded=encoded
+            )
         return LineWriting(
             run,
             closed,
@@ -76,5 +100,5 @@ class _JsonLines(Sink[Any]):
             json_lines,
             self._on_error,
             append=self._append,
-            encoded=self in run.overrides.encoded,
+            encoded=encoded,
         )

@@ -1,4 +1,4 @@
-"""Read gzip, zstd, bzip2 and xz, and write gzip and zstd, as a stream, in bounded memory.
+"""Read and write gzip, zstd, bzip2 and xz as a stream, in bounded memory.
 
 Several members, frames or streams in a row are read as one, as the usual tools do.
 """
@@ -41,9 +41,6 @@ _GZIP_WINDOW = zlib.MAX_WBITS + 16
 
 _SUFFIXES: dict[str, Kind] = {".gz": "gzip", ".zst": "zstd", ".bz2": "bzip2", ".xz": "xz"}
 
-# A stream of bzip2 or xz has no end within it up to which a reader surely gets all.
-_WRITTEN = ("gzip", "zstd")
-
 # Zeros may follow them: tapes (the manual of GNU gzip), the padding of xz (its format, 2.2).
 _PADDED = ("gzip", "xz")
 
@@ -62,6 +59,10 @@ _FLUSHED = b"\x00\x00\xff\xff"
 
 # The bytes of a zstd frame up to its descriptor.
 _ZSTD_DESCRIPTOR = 5
+
+# How a batch of bzip2 or xz begins here, and hardly one of another program: blocks of 100 KB, where
+# the default is 900; a CRC32 (its format, 2.1.1.2), where the default is a CRC64.
+_BATCHES: dict[Kind, bytes] = {"bzip2": b"BZh1", "xz": b"\xfd7zXZ\x00\x00\x01"}
 
 # Other formats are recognized, so that they are not taken for text.
 _OTHER_SUFFIXES = {
@@ -82,8 +83,8 @@ _OTHER_MAGIC = {
 }
 
 _ADVICE = (
-    "Only gzip, zstd, bzip2 and xz are read, and gzip and zstd written (.gz, .zst, .bz2, .xz): "
-    "decompress it first, as by `unzip -p`, or compress what is written by another program."
+    "Only gzip, zstd, bzip2 and xz are read and written (.gz, .zst, .bz2, .xz): decompress it "
+    "first, as by `unzip -p`, or compress what is written by another program."
 )
 
 _ALL_MAGIC: dict[bytes, str] = {**_MAGIC, **_OTHER_MAGIC}
@@ -291,8 +292,9 @@ PLAIN = Compressor(_unchanged, bytes)
 def compressor(name: str, *, whole: bool = False) -> Compressor:
     """The compressor for a file of this name, PLAIN if its suffix names none.
 
-    With `whole` each block is a member or a frame of its own, so that others may be written behind
-    it at any time, also after a kill; small blocks are hardly compressed then.
+    With `whole` each block is a member, a frame or a stream of its own, so that others may be
+    written behind it at any time, also after a kill; small blocks are hardly compressed then. Those
+    of bzip2 and xz always are, which have no point within up to which a reader surely gets all.
     """
     kind = compression_by_name(name)
     if kind == "gzip" and whole:
@@ -311,6 +313,16 @@ def compressor(name: str, *, whole: bool = False) -> Compressor:
             return Compressor(partial(package.compress, options=options), bytes)
         zstd = package.ZstdCompressor(options=options)
         return Compressor(partial(zstd.compress, mode=zstd.FLUSH_BLOCK), zstd.flush)
+    # Imported where they are used: a plain run does not.
+    if kind == "bzip2":
+        import bz2
+
+        return Compressor(partial(bz2.compress, compresslevel=1), bytes)
+    if kind == "xz":
+        import lzma
+
+        # The fastest: a batch fits into the smallest window.
+        return Compressor(partial(lzma.compress, check=lzma.CHECK_CRC32, preset=0), bytes)
     return PLAIN
 
 
@@ -323,18 +335,18 @@ def is_block(kind: Kind, start: bytes) -> bool:
         # Without a name and a time, which gzip's own command gives.
         head = zlib.compress(b"", wbits=_GZIP_WINDOW)[:8]
         return start[:8] == head[: len(start)] and _FLUSHED not in start
+    if kind in _BATCHES:
+        head = _BATCHES[kind]
+        return start[: len(head)] == head[: len(start)]
     # What is compressed at once has its size in the header (RFC 8878, 3.1.1.1.1).
     return len(start) < _ZSTD_DESCRIPTOR or bool(start[_ZSTD_DESCRIPTOR - 1] & 0b1110_0000)
 
 
-def check_suffix(name: str, *, writing: bool = False) -> None:
+def check_suffix(name: str) -> None:
     """Raise MissingExtra if `name` needs a package that is not installed, BuildError if its suffix
-    belongs to a compression that is not read, or not written."""
-    kind = compression_by_name(name)
-    if kind == "zstd":
+    belongs to a compression that is neither read nor written."""
+    if compression_by_name(name) == "zstd":
         _zstd(name)
-    elif writing and kind is not None and kind not in _WRITTEN:
-        raise BuildError(f"{name} has the name of a file compressed by {kind}. {_ADVICE}")
 
 
 def compression_of(first_bytes: bytes) -> str | None:

@@ -51,6 +51,12 @@ class RowEncoder:
         self.columns, self.has_header = columns, True
         return text.encode()
 
+    def header(self) -> bytes:
+        """The row with the names of the columns; none before they are known."""
+        if self.columns is None:
+            return b""
+        return self._text([self.columns], csv.QUOTE_MINIMAL).encode()
+
     def _text(self, rows: Sequence[Sequence[Any]], quoting: Any) -> str:
         text = io.StringIO()
         writer = csv.writer(text, delimiter=self._delimiter, lineterminator="\n", quoting=quoting)

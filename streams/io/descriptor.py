@@ -147,6 +147,13 @@ class Descriptor:
         """The bytes read, and for a file those in all, now. Not to be called when it is closed."""
         return self._read, os.fstat(self._number).st_size if self.lasting else None
 
+    def is_named(self, path: str) -> bool:
+        """Whether `path` is the name of the file, and of no other one. Raises OSError."""
+        try:
+            return os.path.samestat(os.fstat(self._number), os.stat(path))
+        except FileNotFoundError:
+            return False
+
     def write(self, data: memoryview) -> int:
         """Write some of `data` and return how many bytes; 0 when `ready` will be called for more.
 

@@ -42,6 +42,7 @@ def mend_end(
     warn: Callable[[str], None],
     *,
     alone: bool,
+    sole: bool = False,
     delimiter: str = "",
 ) -> None:
     """Remove a last line that was cut off, or end it if it is whole and lacks only its newline.
@@ -51,8 +52,8 @@ def mend_end(
     other run has the file open (by a lock, which `own` releases), and with `alone` no process of
     this one can have; otherwise it is ended, and stays. With a `delimiter`, lines are rows of CSV:
     the last one is removed if it lacks its newline, because nothing tells whether a field is whole.
-    Raises CannotOpen for a compressed file
-    that ends otherwise than in a whole member. Time: a compressed file is decompressed.
+    Raises CannotOpen for a compressed file that ends otherwise than in a whole member, and with
+    `sole` for one that another run has open. Time: a compressed file is decompressed.
     """
     if not _appends(descriptor):
         return
@@ -65,13 +66,18 @@ def mend_end(
     own.callback(os.close, file)
     name = os.fspath(where)
     free = _locked(file)
+    if sole and not free and sys.platform != "win32":
+        raise CannotOpen(
+            f"Cannot rotate {name}: another run writes to it, which would go on in the file that "
+            "was renamed. Give each run a file of its own."
+        )
     kind = compression_by_name(name)
     if kind is None:
         _mend_line(file, name, warn, delimiter, alone=free and alone)
     elif alone and (free or sys.platform == "win32"):
         # Else another run has mended it, and may be writing.
         _mend_member(file, name, kind, warn, free=free)
-    if sys.platform != "win32":
+    if sys.platform != "win32" and not sole:
         with suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
 

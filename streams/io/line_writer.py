@@ -11,13 +11,14 @@ from typing import Any, cast
 
 from penstock.streams.base.errors import (
     CALL_ERRORS,
+    CannotOpen,
     OutputClosed,
     own_error,
 )
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import DeadLetter, OnError, routed_by
 from penstock.streams.io.compression import PLAIN, compressor
-from penstock.streams.io.descriptor import Descriptor, non_blocking
+from penstock.streams.io.descriptor import non_blocking
 from penstock.streams.io.encoding import Unencoded
 from penstock.streams.io.file_end import mend_end
 from penstock.streams.io.letter_line import letter_line
@@ -43,15 +44,19 @@ _GRACE = 1.0
 _GONE = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ESHUTDOWN})
 
 
-def described(name: str, path: Path, append: bool, on_error: OnError) -> StageInfo:
+def described(
+    name: str, path: Path, append: bool, rotate: str | None, on_error: OnError
+) -> StageInfo:
     """The description of a sink of this name that writes lines."""
+    keeps = append or rotate is not None
     return StageInfo(
         name,
-        output_name(path),
+        output_name(path) if rotate is None else f"{output_name(path)}, rotated by {rotate}",
         WINDOW,
         "batches of 64 KiB",
         routed=routed_by(on_error),
-        files=Files(path=path, empties=not append, appends=append),
+        # No other stage may append to a file that is rotated.
+        files=Files(path=path, empties=not keeps, appends=append and rotate is None),
     )
 
 
@@ -59,7 +64,8 @@ class LineWriting(BaseSinkStage):
     r"""Writes `encode(values)`, which must be one line with its `\n` for each, of events.
 
     With `encoded`, values are such lines already, or `Unencoded`. With a `delimiter`, they are rows
-    of CSV, which may have line breaks, and the first of them may have a header before it.
+    of CSV, which may have line breaks, and the first of them may have a header before it. With
+    `alone` no other run may have the file open.
 
     `_accepted` are the events whose lines are not written, oldest first: of the `_batch` in
     progress, where `_sent` bytes are written, then of `_buffer`.
@@ -78,6 +84,7 @@ class LineWriting(BaseSinkStage):
         append: bool,
         encoded: bool = False,
         delimiter: str = "",
+        alone: bool = False,
     ) -> None:
         super().__init__(closed)
         self._run = run
@@ -94,14 +101,36 @@ class LineWriting(BaseSinkStage):
         self._scheduled = self._writing = self._full = False
         self._trailed = False
         self._room: asyncio.Future[None] | None = None
+        self._path = path
+        self._delimiter = delimiter
+        self._alone = alone
         # Other workers of the cluster may write to the same file, also while it is checked.
-        shared = run.overrides.is_on_cluster
-        append = append or shared
-        self._compressor = compressor(name, whole=append)
+        self._append = append or run.overrides.is_on_cluster
+        self._compressor = compressor(name, whole=self._append)
         # Whether each line break ends an event.
         self._is_plain = self._compressor is PLAIN and not delimiter
-        self._output = _opened(path, name, run, self._ready, append=append, delimiter=delimiter)
+        self._open()
         run.on_close(self._release)
+
+    def _open(self) -> None:
+        """Open the output, emptied unless it is appended to. Raises CannotOpen."""
+        # Always at the end: where others truncate the file, zeros would fill what they took away.
+        flags = os.O_CREAT | os.O_APPEND | (0 if self._append else os.O_TRUNC)
+        run, path = self._run, actual_output(self._path)
+        with opening(path, self._name, flags, "write") as (descriptor, own):
+            mend_end(
+                path,
+                descriptor,
+                own,
+                run.errors.warn,
+                delimiter=self._delimiter,
+                # Other workers of a cluster may be in the middle of a line.
+                alone=self._alone or not run.overrides.is_on_cluster,
+                sole=self._alone,
+            )
+            self._output = non_blocking(descriptor, own, run, self._ready, writing=True)
+            if self._alone and not self._output.lasting:
+                raise CannotOpen(f"Cannot rotate {self._name}: it is not a regular file.")
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         if self.state:
@@ -175,10 +204,9 @@ class LineWriting(BaseSinkStage):
         if self._writing or self.state >= CLOSED:
             return
         if not self._batch:
-            data, self._buffer = self._buffer, bytearray()
-            self._batch = self._compressor.block(data) if data else data
-            self._sent = 0
-            self._batched = len(self._accepted)
+            self._begin_batch()
+            if self.state >= CLOSED:
+                return
         self._writing = True
         try:
             finished = self._push()
@@ -196,6 +224,13 @@ class LineWriting(BaseSinkStage):
             self._schedule()
         elif self.state:
             self._end_output()
+
+    def _begin_batch(self) -> None:
+        """Take the next batch from the buffer."""
+        data, self._buffer = self._buffer, bytearray()
+        self._batch = self._compressor.block(data) if data else data
+        self._sent = 0
+        self._batched = len(self._accepted)
 
     def _push(self) -> int:
         """Write as much of the batch as possible; returns how many events that finished."""
@@ -336,23 +371,3 @@ class LineWriting(BaseSinkStage):
             "bytes": self._bytes,
             **self._faults.statistics(),
         }
-
-
-def _opened(
-    path: Path,
-    name: str,
-    run: Run,
-    ready: Callable[[], None],
-    *,
-    append: bool,
-    delimiter: str,
-) -> Descriptor:
-    """Open an output, emptied unless `append`. Raises CannotOpen."""
-    # Always at the end: where others truncate the file, zeros would fill what they took away.
-    flags = os.O_CREAT | os.O_APPEND | (0 if append else os.O_TRUNC)
-    path = actual_output(path)
-    with opening(path, name, flags, "write") as (descriptor, own):
-        # Other workers of a cluster may be in the middle of a line.
-        alone = not run.overrides.is_on_cluster
-        mend_end(path, descriptor, own, run.errors.warn, alone=alone, delimiter=delimiter)
-        return non_blocking(descriptor, own, run, ready, writing=True)

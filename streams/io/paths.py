@@ -15,7 +15,7 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from itertools import combinations
-from typing import Any, Literal, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard
 
 from penstock.streams.base.errors import BuildError, CannotOpen
 from penstock.streams.io.compression import compression_by_name
@@ -26,6 +26,9 @@ from penstock.streams.runtime.process.standard_streams import Taken, standing_fo
 if sys.platform != "win32":
     import fcntl
 
+if TYPE_CHECKING:
+    from penstock.streams.io.rotation import Rotation
+
 __all__ = [
     "OPEN_FLAGS",
     "Path",
@@ -33,6 +36,7 @@ __all__ = [
     "Written",
     "actual_input",
     "actual_output",
+    "check_rotation",
     "file_of",
     "input_name",
     "input_path",
@@ -41,10 +45,12 @@ __all__ = [
     "opening",
     "output_name",
     "output_path",
+    "output_rotation",
     "read_once",
     "refuse_overwriting",
     "refuse_same_file",
     "refuse_to_empty",
+    "rotation_for",
     "standard_streams_of",
 ]
 
@@ -68,6 +74,9 @@ input_path: ContextVar[Paths] = ContextVar("penstock input", default="-")
 
 output_path: ContextVar[Path] = ContextVar("penstock output", default="-")
 """The path that `write_jsonl("-")` writes; "-" is standard output itself."""
+
+output_rotation: ContextVar[str | None] = ContextVar("penstock rotation", default=None)
+"""How the file in place of standard output is rotated."""
 
 
 # Names of the standard streams, which mean another file while a stream is taken.
@@ -262,7 +271,8 @@ def refuse_overwriting(outputs: Iterable[Written]) -> None:
             raise BuildError(
                 f"{one.stage} and {other.stage} would write over each other: "
                 f"{_both(one.path, other.path)}. Give each a file of its own, or, unless "
-                "it is compressed, let both append, as write_jsonl(path, append=True) does."
+                "it is compressed or rotated, let both append, as write_jsonl(path, append=True) "
+                "does."
             )
 
 
@@ -310,14 +320,37 @@ def is_same_file(path: str, other: Any, *, is_input: bool) -> bool:
     return taken is not None and taken == _regular_file(os.path.abspath(path), 1)
 
 
+def check_rotation(sink: str, path: Path, given: Any) -> None:
+    """BuildError unless this is how `sink` can rotate the file with this path."""
+    if given is None:
+        return
+    # Imported here: a plain run does not.
+    from penstock.streams.io.rotation import rotation_of
+
+    rotation_of(f"{sink}(rotate=", given, ")")
+    if isinstance(path, int):
+        raise BuildError(f"{sink}(rotate={given!r}): {output_name(path)} has no name to be changed")
+
+
+def rotation_for(path: Path, given: str | None) -> Rotation | None:
+    """How the file with this path is rotated, if at all. Raises BuildError."""
+    text = given or (output_rotation.get() if path == "-" else None)
+    if text is None:
+        return None
+    # Imported here: a plain run does not.
+    from penstock.streams.io.rotation import rotation_of
+
+    return rotation_of("--rotate ", text)
+
+
 def refuse_to_empty(written: Path | None) -> None:
     """BuildError if this names a file: the results of an earlier run would be lost."""
-    if written is None:
+    if written is None or (written == "-" and output_rotation.get() is not None):
         return
     path = actual_output(written)
     if path != "-" and not isinstance(path, int) and _regular_file(path, 1) is not None:
         raise BuildError(
             f"This pipeline continues where the last run ended, but {output_name(path)} is emptied "
             "first, which would destroy the results of earlier runs: use write_jsonl(path, "
-            "append=True), or append standard output by `>>`."
+            "append=True), or rotate=, or append standard output by `>>`."
         )

@@ -39,6 +39,8 @@ class OpenSinks:
         # Those that are open, and what their signals go to.
         self._open: dict[BaseSinkStage, Subscriber[Any]] = {}
         self._cancelled = False
+        # The index of one that could not be opened; it may close what it has opened of itself.
+        self._refused: int | None = None
         self._head: BaseSinkStage | Broadcast | None = None
 
     def check_connected(self) -> None:
@@ -62,6 +64,7 @@ class OpenSinks:
                 stage = opening(self._run, partial(self._sink_closed, len(self.stages)))
                 _check(stage)
             except BaseException as error:
+                self._refused = len(self.stages)
                 note_stage(error, info)
                 raise
             stage.info = info
@@ -88,6 +91,8 @@ class OpenSinks:
                     raise
 
     def _sink_closed(self, index: int, error: BaseException | None) -> None:
+        if index == self._refused:
+            return
         self._open.pop(self.stages[index], None)
         if error is not None:
             self._failed(error)

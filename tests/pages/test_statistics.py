@@ -105,6 +105,7 @@ STAGES = {
         "`concat`, `catch`, `retry` and their like",
     ),
     "streams/io/line_writer.py:statistics": ("Sinks", "`write_jsonl`, `write_csv`"),
+    "streams/io/rotating_writer.py:statistics": ("Sinks", "`write_jsonl`, `write_csv`"),
     "streams/sql_queue/writer.py:statistics": ("Sinks", "`write_table`"),
     "streams/nats/streams/writing.py:statistics": ("Sinks", "`write_jetstream`"),
     "streams/kafka/writing.py:statistics": ("Sinks", "`write_kafka`"),

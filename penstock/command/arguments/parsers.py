@@ -21,6 +21,7 @@ __all__ = [
     "add_limit",
     "add_output",
     "add_report",
+    "add_rotate",
     "add_traceback",
     "address",
     "evidence",
@@ -202,6 +203,15 @@ def add_input(parser: argparse.ArgumentParser, *, several: bool = False) -> None
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", metavar="PATH", help="write this instead of standard output")
+
+
+def add_rotate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--rotate",
+        metavar="SIZE|TIME",
+        help="append to the output, and rename it before it has more than a size such as 100MB, or "
+        "when a time such as 1h is over",
+    )
 
 
 def add_drain_deadline(parser: argparse.ArgumentParser, what: str) -> None:

@@ -13,6 +13,7 @@ from penstock.command.arguments.parsers import (
     add_limit,
     add_output,
     add_report,
+    add_rotate,
     address,
     names,
     plain,
@@ -59,6 +60,7 @@ def add_run(add_parser: AddParser) -> None:
     )
     add_input(run, several=True)
     add_output(run)
+    add_rotate(run)
     add_limit(run, "work on N events at once, or on the best number between two bounds")
     add_drain_deadline(run, "how long work in flight may take after a signal or an error")
     add_report(run)

@@ -13,6 +13,7 @@ from penstock.command.arguments.parsers import (
     add_drain_deadline,
     add_output,
     add_report,
+    add_rotate,
     add_traceback,
     limit,
     plain,
@@ -80,6 +81,7 @@ def _add_files(parser: Parser) -> None:
         help="the format of the results (default: as the output's name, or the events)",
     )
     parser.add_argument("--append", action="store_true", help="append to the output")
+    add_rotate(parser)
     add_drain_deadline(parser, "how long work in flight may take after a signal or an error")
     add_report(parser)
 

@@ -15,6 +15,7 @@ _GOES_WITH = {
     **dict.fromkeys(("name", "partitions", "replicas", "room", "batch", "lease"), ("on",)),
     **dict.fromkeys(("attempts", "worker", "kafka_config"), ("on",)),
     **dict.fromkeys(("host", "allow_control"), ("serve",)),
+    "rotate": ("output",),
     "show_values": ("serve", "report_page", "trace"),
 }
 
@@ -67,6 +68,7 @@ class Options(NamedTuple):
 
     input: str | list[str] | None = None
     output: str | None = None
+    rotate: str | None = None
     limit: tuple[int, int] | None = None
     drain_deadline: float = 20.0
     report: Literal["text", "json", "none"] = "text"
@@ -98,6 +100,7 @@ def options_of(options: argparse.Namespace, for_the_file: list[str]) -> Options:
     return Options(
         options.input,
         options.output,
+        options.rotate,
         options.limit,
         options.drain_deadline,
         options.report,

@@ -23,7 +23,7 @@ from penstock.command.pipelines.report import as_json
 from penstock.command.pipelines.status_line import on_a_terminal, status
 from penstock.streams.base.errors import BuildError
 from penstock.streams.io.inputs.patterns import listed
-from penstock.streams.io.paths import input_path, output_path
+from penstock.streams.io.paths import input_path, output_path, output_rotation, rotation_for
 from penstock.streams.pipelines.pipeline import Pipeline, in_processes_of, new_event_loop
 from penstock.streams.pipelines.running import Report, Running
 from penstock.streams.protocol.numbering import all_stages
@@ -236,6 +236,9 @@ def redirect(pipeline: Pipeline, options: Options) -> None:
         input_path.set(options.input)
     if options.output is not None:
         output_path.set(options.output)
+    if options.rotate is not None:
+        output_rotation.set(options.rotate)
+        rotation_for("-", None)
 
 
 def _naming_files(report: Report, options: Options) -> Report:

@@ -58,7 +58,9 @@ def test_a_value_with_another_column_or_without_names_fails_its_event(
 
 
 @pytest.mark.parametrize("name", ["some.csv", "some.csv.gz"])
-def test_what_is_appended_has_the_columns_of_the_file(run: Run, tmp_path: Path, name: str) -> None:
+def test_what_is_appended_has_the_columns_of_the_file(
+    run: Run, tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     file = tmp_path / name
     run(write([{"a": 1, "b": 2}], file, append=True))
     run(write([{"b": 4, "a": 3}], file, append=True))
@@ -66,6 +68,7 @@ def test_what_is_appended_has_the_columns_of_the_file(run: Run, tmp_path: Path, 
     assert content == b"a,b\n1,2\n3,4\n"
     with pytest.raises(CannotOpen, match="its columns are a, b, and not b"):
         run(write([], file, append=True, columns=["b"]))
+    assert not caplog.text
 
 
 @pytest.mark.parametrize("cut", ['"x\ny', "12", '1,"2', "1,2"])

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import bz2
 import errno
 import fcntl
+import lzma
 import math
 import os
 import subprocess
@@ -94,7 +96,7 @@ def totals(report: Report) -> tuple[int, int, int]:
 # Files.
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst", ".bz2", ".xz"])
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.dictionaries(st.text(max_size=4), JSON, max_size=3), max_size=6))
 def test_what_is_written_is_read_again(
@@ -152,6 +154,7 @@ def test_every_event_is_in_the_compressed_file_before_it_is_finished(
 
 
 COMPRESSED = pytest.mark.parametrize("suffix", [".gz", ".zst"])
+WHOLE = pytest.mark.parametrize("suffix", [".gz", ".zst", ".bz2", ".xz"])
 
 
 @COMPRESSED
@@ -168,7 +171,7 @@ def test_nothing_is_appended_to_a_compressed_file_whose_cut_off_member_has_finis
     assert (file.read_bytes(), source.emitted) == (cut, 0)
 
 
-@COMPRESSED
+@WHOLE
 def test_a_batch_that_was_cut_off_in_a_compressed_file_is_removed_wherever_it_was_cut(
     run: Run, tmp_path: Path, suffix: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -191,7 +194,7 @@ def test_a_batch_that_was_cut_off_in_a_compressed_file_is_removed_wherever_it_wa
         assert file.read_bytes() == b""
 
 
-@COMPRESSED
+@WHOLE
 def test_a_compressed_file_that_others_have_made_and_cut_off_is_left_as_it_is(
     run: Run, tmp_path: Path, suffix: str
 ) -> None:
@@ -200,6 +203,10 @@ def test_a_compressed_file_that_others_have_made_and_cut_off_is_left_as_it_is(
     if suffix == ".gz":
         subprocess.run(["gzip", "-k", tmp_path / "lines"], check=True)
         content = (tmp_path / "lines.gz").read_bytes()
+    elif suffix == ".bz2":
+        content = bz2.compress(lines(1000))
+    elif suffix == ".xz":
+        content = lzma.compress(lines(1000))
     else:
         packed = compressor("x.zst")
         content = bytes(packed.block(lines(1000)) + packed.end())
@@ -212,7 +219,7 @@ def test_a_compressed_file_that_others_have_made_and_cut_off_is_left_as_it_is(
         assert file.read_bytes() == before + damaged
 
 
-@COMPRESSED
+@WHOLE
 def test_what_another_run_is_writing_into_a_compressed_file_is_not_removed(
     run: Run, tmp_path: Path, suffix: str
 ) -> None:
@@ -241,7 +248,7 @@ def test_what_another_run_is_writing_into_a_compressed_file_is_not_removed(
     assert file.read_bytes() == whole + whole[:-5]
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst", ".bz2", ".xz"])
 def test_what_is_appended_to_a_file_is_read_after_what_was_there(
     run: Run, tmp_path: Path, suffix: str
 ) -> None:
@@ -270,7 +277,7 @@ def test_a_file_that_is_truncated_while_it_is_written_goes_on_at_its_beginning(
     assert file.read_bytes() == b'{"n":1}\n'
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+@WHOLE
 def test_a_compressed_file_is_continued_after_a_kill_of_the_run_that_appended_to_it(
     run: Run, tmp_path: Path, suffix: str
 ) -> None:
@@ -295,7 +302,7 @@ def test_a_compressed_file_is_continued_after_a_kill_of_the_run_that_appended_to
     assert again == [{"n": n} for n in (0, 1, 0, 1)]
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+@WHOLE
 def test_two_runs_may_append_to_one_compressed_file_at_the_same_time(
     run: Run, tmp_path: Path, suffix: str
 ) -> None:

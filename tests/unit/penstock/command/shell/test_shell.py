@@ -140,3 +140,28 @@ def test_map_names_a_function_that_is_not_there_and_an_error_stops_it(
     assert (result.status, "has no function 'work'" in result.err) == (2, True)
     assert penstock("map", f"{file}:fails", str(orders)).status == 1
     assert penstock("map", f"{file}:fails", str(orders), "--on-error", "skip").status == 3
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["distinct", "--by", "n", "--within", "1h"],
+        ["map", "CODE:same"],
+        ["run", "-c", "read_jsonl(position='orders.position').to(write_jsonl())", "--input"],
+    ],
+)
+def test_the_output_of_each_command_can_be_rotated(
+    penstock: Command, orders: Path, tmp_path: Path, command: list[str]
+) -> None:
+    (tmp_path / "code.py").write_text("def same(order):\n    return order\n")
+    out = tmp_path / "out.jsonl"
+    words = [word.replace("CODE", str(tmp_path / "code.py")) for word in command]
+    words = [word.replace("orders.position", str(tmp_path / "orders.position")) for word in words]
+    result = penstock(*words, str(orders), "--output", str(out), "--rotate", "20B,1d")
+    assert result.status == 0, result.err
+    ended = sorted(tmp_path.glob("out-*.jsonl"))
+    assert [path.read_text() for path in [*ended, out]] == [f"{line}\n" for line in ORDERS.split()]
+    for wrong, told in (("20B", "--rotate goes with --output"), ("20", "give a size such as")):
+        last = [] if "goes" in told else ["--output", str(out)]
+        result = penstock(*words, str(orders), *last, "--rotate", wrong)
+        assert (result.status, told in result.err) == (2, True), result.err
