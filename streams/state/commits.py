@@ -454,12 +454,6 @@ class Commits(AckHook):
         moves = self.moves
         while True:
             ready, self._ended = committable(self._ended)
-            if moves is not None and (strays := moves.strays(ready)):
-                for root in strays:
-                    if not root.is_lost:
-                        self.lose(root)
-                self._ended += [root for root in ready if not root.missing]
-                continue
             self._is_cut = False
             if (most_rows := self._backend.most_rows) is not None:
                 most = most_rows - self._sources.most_marks
@@ -527,13 +521,16 @@ class Commits(AckHook):
         """The parts that are the ends of events; None if a source has lost one of these."""
         ends: list[Part[Any]] = []
         gone: list[Root] = []
+        moves = self.moves
         for source, events in done.items():
             if not source.lends:
                 continue
             for event in events:
                 own: Root = event.outer
                 assert own.ending is not None
-                if not source.has(event):
+                if not source.has(event) or (
+                    moves is not None and moves.has_gone(source.partition_of(event))
+                ):
                     gone += self._lose(own.root)
                 elif (part := source.end(event, own.ending, own.why)) is not None:
                     part.roots.append(own)

@@ -180,14 +180,9 @@ class Moves:
 
     # What commits call.
 
-    def strays(self, ready: Iterable[Root]) -> list[Root]:
-        """The roots that have events of partitions which are not here any more."""
-        strays: list[Root] = []
-        for root in ready:
-            partitions = map(self._sources.partition_of, root.all())
-            if any(one is not None and one not in self._held for one in partitions):
-                strays.append(root)
-        return strays
+    def has_gone(self, partition: int | None) -> bool:
+        """Whether a partition is not here any more, which its source may not know yet."""
+        return partition is not None and partition not in self._held
 
     def split(
         self, changes: Mapping[Room, list[Change]]
