@@ -248,6 +248,13 @@ def windows() -> None:
     print(report())
 
 
+def joins() -> None:
+    """joins and look-ups of two streams by event time, in memory and in SQLite, next to by hand"""
+    from benchmarks.joins import report
+
+    print(report())
+
+
 def answers() -> None:
     """answers to callers of an inbox, next to put"""
     from benchmarks.answers import report
@@ -282,6 +289,7 @@ FIGURES: dict[str, Callable[[], None]] = {
     "state": state,
     "many_keys": many_keys,
     "windows": windows,
+    "joins": joins,
     "answers": answers,
     "measures": measures,
     "matrix": matrix,
