@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic, sleep
 from typing import Any, TypeVar
 
-from penstock.streams.base.errors import CannotOpen
+from penstock.streams.base.errors import BuildError, CannotOpen
 from penstock.streams.state.backend import Moved, another_count
 from penstock.streams.state.kafka.changelog import Change, changes_in
 
@@ -67,8 +67,17 @@ class Topic:
         )
 
     def _client(self) -> Any:
-        """A client that asks about the topic, and hears why brokers do not accept it."""
-        return _administration().AdminClient(self.settings(error_cb=self._noticed))
+        """A client that asks about the topic, and hears why brokers do not accept it. Raises
+        BuildError for settings that it does not take."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return _administration().AdminClient(self.settings(error_cb=self._noticed))
+        except KafkaException as error:
+            raise BuildError(
+                f"The topic {self.name!r}: the Kafka client does not accept a setting that was "
+                f"given for it ({error.args[0].str()})"
+            ) from None
 
     def _noticed(self, fault: Any) -> None:
         from confluent_kafka import KafkaError as Code

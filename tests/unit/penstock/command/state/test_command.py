@@ -488,6 +488,20 @@ def test_changes_of_a_changelog_are_refused_before_brokers_are_asked(
     assert "The states in the topic 'counts' can be read here, and not changed" in result.err
 
 
+def test_a_setting_that_the_client_does_not_take_is_named(
+    penstock: Penstock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No broker is asked; without the setting it would be, for as long.
+    for seconds in ("_ANSWER", "_PATIENCE"):
+        monkeypatch.setattr(f"penstock.streams.state.kafka.topic.{seconds}", 0.1)
+    file = tmp_path / "client.properties"
+    file.write_text("nonsense=1\n")
+    result = penstock("state", "show", "kafka://127.0.0.1:1/counts", "--kafka-config", str(file))
+    assert result.status == 2
+    assert 'No such configuration property: "nonsense"' in result.err
+    assert "Traceback" not in result.err
+
+
 @pytest.mark.parametrize("action", ["show", "drop"])
 def test_what_is_no_store_stays_as_it_is(penstock: Penstock, tmp_path: Path, action: str) -> None:
     missing, other = tmp_path / "none.state", tmp_path / "other.db"
