@@ -17,6 +17,7 @@ from penstock import (
     Running,
     Store,
     adaptive_flat_map,
+    agg,
     collect,
     event_time,
     for_each,
@@ -29,6 +30,8 @@ from penstock import (
     route,
     run,
     spread,
+    tumbling,
+    window,
 )
 from penstock.streams.base.errors import BuildError
 from penstock.streams.event_time import line
@@ -454,3 +457,15 @@ def test_a_stream_is_joined_with_itself_when_it_is_shared() -> None:
     assert sorted((one["at"], other["at"]) for one, other in found) == sorted(
         (one, other) for one in range(6) for other in range(6) if abs(one - other) in (0, 2)
     )
+
+
+@pytest.mark.parametrize(("lateness", "late"), [(10, 1), (20, 0)])
+def test_a_window_over_pairs_needs_a_lateness_of_twice_within(lateness: float, late: int) -> None:
+    left, right = (
+        from_iterable([row(at) for at in times]).pipe(event_time("at", max_ahead=None))
+        for times in ([0, 20], [10, 10])
+    )
+    timed = event_time(lambda pair: pair[0]["at"], lateness)
+    counts = left.pipe(join(right, "key", 10), timed, window(tumbling(1), agg.count()))
+    report = run(counts.to(collect([])))
+    assert report.statistics["stages"][-2]["late"] == late
