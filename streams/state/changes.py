@@ -34,6 +34,7 @@ __all__ = [
     "Root",
     "all_of",
     "as_new",
+    "changes_of",
     "committable",
     "committed",
     "depending",
@@ -288,13 +289,17 @@ def depending(root: Root) -> list[Root]:
     return found
 
 
-def _after(root: Root) -> Iterator[Root]:
-    """The roots that have changed a key next after this one."""
+def changes_of(root: Root) -> Iterator[Change]:
+    """The changes that a root has made."""
     change: Change | None = root
     while change is not None:
-        if change.after is not None:
-            yield change.after.root
+        yield change
         change = change.more
+
+
+def _after(root: Root) -> Iterator[Root]:
+    """The roots that have changed a key next after this one."""
+    return (one.after.root for one in changes_of(root) if one.after is not None)
 
 
 def undo(lost: list[Root]) -> None:
@@ -355,8 +360,7 @@ def waits_for(ended: list[Root], now: float) -> dict[str, Any] | None:
         seen = {root}
         path = [root]
         for one in path:
-            change: Change | None = one
-            while change is not None:
+            for change in changes_of(one):
                 before = change.before
                 if before is not None and before.root not in seen:
                     if before.root.missing:
@@ -364,7 +368,6 @@ def waits_for(ended: list[Root], now: float) -> dict[str, Any] | None:
                         return {"key": change.cell.key, "age": age}
                     seen.add(before.root)
                     path.append(before.root)
-                change = change.more
     return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.streams.base.errors import PenstockError, describe
-from penstock.streams.state.changes import Cell, Change, Root
+from penstock.streams.state.changes import Cell, Root, changes_of
 
 __all__ = ["cut"]
 
@@ -46,25 +46,13 @@ def cut(ready: list[Root], most: int, store: str) -> tuple[list[Root], list[Root
 
 def _keys(roots: list[Root]) -> set[Cell]:
     """The keys that roots have changed."""
-    keys: set[Cell] = set()
-    root: Root
-    change: Change | None
-    for root in roots:
-        change = root
-        while change is not None:
-            if change.cell.room is not None:
-                keys.add(change.cell)
-            change = change.more
-    return keys
+    changes = (change for root in roots for change in changes_of(root))
+    return {change.cell for change in changes if change.cell.room is not None}
 
 
 def _before(root: Root) -> Iterator[Root]:
     """The roots that have changed a key just before this one."""
-    change: Change | None = root
-    while change is not None:
-        if change.before is not None:
-            yield change.before.root
-        change = change.more
+    return (one.before.root for one in changes_of(root) if one.before is not None)
 
 
 def _in_order(roots: list[Root]) -> Iterator[list[Root]]:

@@ -14,9 +14,7 @@ from typing import Any, cast
 from penstock.command import output
 from penstock.streams.base.errors import BuildError
 
-__all__ = ["LEVELS", "kept", "set_up"]
-
-LEVELS = ("debug", "info", "warning", "error")
+__all__ = ["kept", "set_up"]
 
 
 _SET_UP = (

@@ -21,8 +21,6 @@ if sys.platform != "win32":
 
 __all__ = ["Taken", "keep", "standing_for", "taken", "write_out_of_c"]
 
-_STANDARD = (0, 1)
-
 # The copies of those that are taken, and how many have taken them.
 _copies: dict[int, int] = {}
 _takers: dict[int, int] = {}
