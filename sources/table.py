@@ -80,7 +80,7 @@ def read_table(
     only: Mapping[str, str | Sequence[str]] | None = None,
     dead_on: type[Exception] | tuple[type[Exception], ...] = (),
     periodic: Mapping[str, Periodic] | None = None,
-    from_id: str | None = None,
+    from_id: str | Sequence[str] | None = None,
     position: str | os.PathLike[str] | None = None,
     poll: float = 1.0,
     patience: float = 60.0,
@@ -105,8 +105,10 @@ def read_table(
     `from_id` names a column of whole numbers that grow, such as the primary key, in an ordinary
     table without payload and status, which is only read: each row that is inserted is an event, a
     dict of all columns. Rows that commit late, after rows with higher ids, come when they are
-    there. Updates and deletes are not seen. `position` is the path of a small file that records
-    what is finished, where the next run continues. See docs/how-to/tables.md.
+    there. Updates and deletes are not seen. A pair, as in `from_id=("created_at", "id")`, names a
+    column of times, and a unique one that tells rows of equal times apart. `position` is the path
+    of a small file that records what is finished, where the next run continues. See docs/how-
+    to/tables.md.
 
     `name` is the reader's name, by default the machine and the process.
     Raises BuildError for invalid options, MissingExtra if PostgreSQL's package is not installed.
@@ -224,30 +226,38 @@ def _require_alone(**options: Any) -> None:
 def _growing(
     url: str,
     table: str,
-    from_id: str,
+    from_id: str | Sequence[str],
     position: str | os.PathLike[str] | None,
     batch: int,
     follow: bool,
     poll: float,
     patience: float,
 ) -> Flowable[dict[str, Any]]:
-    """The rows of an ordinary table, by a growing column."""
+    """The rows of an ordinary table, by a growing column, or a column of times."""
     from penstock.streams.sql_queue import open_store, redacted
-    from penstock.streams.sql_queue.growing_reader import GrowingOptions, GrowingReader
+    from penstock.streams.sql_queue.growing_reader import GrowingReader
+    from penstock.streams.sql_queue.growing_rows import GrowingOptions
 
-    given: Any = from_id
-    if not (isinstance(given, str) and given):
-        raise BuildError(f"read_table(from_id={from_id!r}): the name of a column is needed")
+    given: Any = [from_id] if isinstance(from_id, str) else from_id
+    columns: list[Any] = [*given] if isinstance(given, list | tuple) else []
+    if not (
+        0 < len(set(columns)) == len(columns) < 3
+        and all(isinstance(name, str) and name for name in columns)
+    ):
+        raise BuildError(
+            f"read_table(from_id={from_id!r}): the name of a column is needed, or a pair of them, "
+            "of times and of ids"
+        )
     open_store(url, table)
     path = None if position is None else os.fspath(position)
     info = StageInfo(
         "read_table",
-        f"{redacted(url)}, {table}, from {from_id}",
+        f"{redacted(url)}, {table}, from {' and '.join(columns)}",
         batch,
         f"reads up to {batch} rows",
         delivery=Delivery(acknowledges=path is not None, continues=path is not None),
     )
-    options = GrowingOptions(from_id, path, batch, follow, poll, patience)
+    options = GrowingOptions(columns, path, batch, follow, poll, patience)
 
     def attach(downstream: Subscriber[dict[str, Any]], run: Run) -> None:
         GrowingReader(downstream, run, flowable.info, open_store(url, table), options).start()

@@ -14,17 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from orjson import JSONDecodeError, dumps, loads
-
-from penstock.streams.base.errors import CannotOpen
-from penstock.streams.delivery.text import Unusable, body_in, text_of
-
-__all__ = ["Gap", "Place", "read_place", "text_of_place"]
+__all__ = ["Gap", "Place"]
 
 _LEAST = -(2**63)
-_ABOUT = "growing table"
 
 
 @dataclass(slots=True)
@@ -106,29 +99,3 @@ class Place:
             else:
                 found.append((after, before))
         return found
-
-
-def text_of_place(table: str, front: int, ranges: Sequence[tuple[int, int]]) -> str:
-    """The position of a reader of this table, as it is kept in a file."""
-    body = dumps({"table": table, "front": front, "ranges": ranges}).decode()
-    return text_of((_ABOUT,), body)
-
-
-def read_place(text: str, table: str, name: str) -> tuple[int, list[tuple[int, int]]]:
-    """The front and the ranges. Raises CannotOpen for what was not written for this table."""
-    advice = f"To read {table} from its start, remove {name}."
-    body = body_in(text.removesuffix("\n"), (_ABOUT,))
-    if isinstance(body, Unusable):
-        raise CannotOpen(f"Cannot go on from {name}: {body}. {advice}")
-    try:
-        saved: Any = loads(body)
-        written_for, front = str(saved["table"]), int(saved["front"])
-        ranges = [(int(after), int(before)) for after, before in saved["ranges"]]
-    except (JSONDecodeError, LookupError, TypeError, ValueError) as error:
-        raise CannotOpen(f"Cannot go on from {name}: it is not a position. {advice}") from error
-    if written_for != table:
-        raise CannotOpen(
-            f"Cannot go on from {name}: it is the position in {written_for}, not in {table}. "
-            f"{advice}"
-        )
-    return front, ranges

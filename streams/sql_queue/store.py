@@ -493,7 +493,9 @@ class Store(ABC):
         `{table}`, `{id}`, `{status}`, ... are replaced by the quoted names, `{rows}` by what has
         all rows and is to be given a name (`{rows} AS t`; it may be two tables), `{now}` for the
         database's time, `{seconds}` opens a conversion of a time, or a difference of two, into
-        seconds (close it with `)`), `{payload_of}` for the payload as text or bytes where the table
+        seconds (close it with `)`), `{as_text}` after a value makes it a text that the database
+        takes for the value again, if the value itself is not;
+        `{payload_of}` for the payload as text or bytes where the table
         is called `t`, `{spared}` for a further condition of rows that may be changed, `{is_due}`
         for that of rows that need not wait (in `read`), `{waits}` for that of waiting rows and
         `{by_index}` for the order in which these are claimed, where the table is called `t`, and

@@ -37,6 +37,8 @@ STAGES = {
     "streams/io/line_source.py:statistics": ("Sources", "`read_lines`, `read_jsonl`, `read_csv`"),
     "streams/sql_queue/reader.py:statistics": ("Sources", "`read_table`"),
     "streams/sql_queue/growing_reader.py:statistics": ("Sources", "`read_table(from_id=)`"),
+    "streams/sql_queue/growing_ids.py:statistics": ("Sources", "`read_table(from_id=)`"),
+    "streams/sql_queue/growing_times.py:statistics": ("Sources", "`read_table(from_id=)`"),
     "streams/nats/streams/reading.py:statistics": ("Sources", "`read_jetstream`"),
     "streams/nats/cluster/deliveries.py:statistics": ("Sources", "`jetstream` of `run --on`"),
     "streams/kafka/reading.py:statistics": ("Sources", "`read_kafka`"),

@@ -78,6 +78,7 @@ class PostgresTable(Store):
             "now": "now()",
             "second": "interval '1 s'",
             "seconds": "date_part('epoch', ",
+            "as_text": "::text",
             "wake": layout.next_to("_wake"),
             "key_function": layout.next_to("_key"),
             "id_type": "bigint",

@@ -97,6 +97,7 @@ class SqliteTable(Store):
             "now": ":now",
             "second": "1.0",
             "seconds": "(",
+            "as_text": "",
             "spared": "",
             "only": "",
             # Programs of others may insert times as texts.
