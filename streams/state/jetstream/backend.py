@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from shutil import rmtree
 from tempfile import mkdtemp
@@ -77,9 +78,15 @@ class Streaming:
         path = os.path.join(folder, f"{self._stream.name}.{name}.state")
         return Copy(path, self._stream.where)
 
+    def _begin(self) -> None:
+        """Open: until it is closed, calls are made."""
+        self._background = Background("penstock store in NATS")
+
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of a coroutine. Raises CancelledError once this is closed."""
         if self._background is None:
-            self._background = Background("penstock store in NATS")
+            work.close()
+            raise CancelledError
         return self._background.call(work)
 
 
@@ -95,6 +102,7 @@ class JetStream(Streaming):
 
     def open(self) -> None:
         copy = self._opened_copy(self._local)
+        self._begin()
         self._call(self._stream.open(makes=True))
         if set(self._call(self._stream.heads())) - {WHOLE}:
             raise CannotOpen(
@@ -109,6 +117,7 @@ class JetStream(Streaming):
     def open_to_read(self) -> None:
         """Read what the stream has, also during a run, or while many runs use it. Raises CannotOpen
         if it is not a store."""
+        self._begin()
         self._call(self._stream.open(makes=False))
         self._call(self._stream.check_format(FORMAT))
         # That of a run is in use.

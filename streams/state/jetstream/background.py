@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
 __all__ = ["Background"]
@@ -18,12 +19,19 @@ class Background:
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        # Nothing is begun in a loop that is being stopped, where it would never end.
+        self._beginning = threading.Lock()
+        self._is_stopped = False
         self._thread.start()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of a coroutine, when it has ended. An exception in the thread that waits, such
-        as KeyboardInterrupt, cancels it."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        as KeyboardInterrupt, cancels it. Raises CancelledError once it is stopped."""
+        with self._beginning:
+            if self._is_stopped:
+                work.close()
+                raise CancelledError
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
         except BaseException:
@@ -32,7 +40,10 @@ class Background:
 
     def stop(self) -> None:
         """Cancel what runs, and end the thread."""
-        self.call(_cancel_all())
+        with self._beginning:
+            self._is_stopped = True
+            cancelling = asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop)
+        cancelling.result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

@@ -68,6 +68,7 @@ class MovingJetStream(Streaming):
 
     def open(self) -> None:
         """Nothing is asked of the servers before a partition comes: they may be away."""
+        self._begin()
 
     def _connect(self) -> None:
         """Connect, and compare the stages with those that are stored. Raises CannotConnect, and

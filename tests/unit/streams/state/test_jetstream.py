@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -25,10 +28,11 @@ from penstock.streams.base.errors import (
 )
 from penstock.streams.nats.client.connection import connect
 from penstock.streams.nats.client.server import Servers
-from penstock.streams.state.backend import KeptStage, Row, Unit
+from penstock.streams.state.backend import KeptStage, Moved, Row, Unit
 from penstock.streams.state.jetstream import partition, reading, stream
 from penstock.streams.state.jetstream.backend import JetStream
 from penstock.streams.state.jetstream.messages import Head
+from penstock.streams.state.jetstream.moving import MovingJetStream
 from penstock.streams.state.sqlite import SQLite
 
 STAGE = KeptStage("one", "key", 1)
@@ -478,3 +482,17 @@ def test_a_store_on_three_servers_is_kept_by_each(three_servers: Servers, tmp_pa
     beside.open_to_read()
     assert list(beside.scan("one")) == [row(1)]
     beside.close()
+
+
+def test_partitions_that_wait_for_servers_are_given_up_by_a_close() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        backend = MovingJetStream(f"nats://127.0.0.1:{silent.getsockname()[1]}/states")
+        backend.open()
+        with ThreadPoolExecutor(3) as threads:
+            adopting = [threads.submit(backend.adopt, number, 3) for number in range(3)]
+            # Until one of them connects, for which the others wait.
+            connected, _ = silent.accept()
+            with connected:
+                backend.close()
+                assert [type(one.exception(60)) for one in adopting] == [Moved] * 3
+    assert "penstock store in NATS" not in {thread.name for thread in threading.enumerate()}
