@@ -15,7 +15,7 @@ from penstock.streams.delivery.text import Unusable
 from penstock.streams.delivery.trial import Doubt
 from penstock.streams.kafka.client import error_of
 from penstock.streams.kafka.offsets.commits import Commits, Committing, OffsetCommits, passes
-from penstock.streams.kafka.offsets.metadata import Metadata, metadata_in
+from penstock.streams.kafka.offsets.metadata import Metadata, metadata_in, with_counts
 from penstock.streams.kafka.offsets.moving import MovingOffsets
 from penstock.streams.kafka.offsets.partition import Partition, Token
 from penstock.streams.kafka.offsets.state import state_of
@@ -173,7 +173,10 @@ class Membership:
         # When room ran out, if there is none.
         self._full_since: float | None = None
         # When the group is next told what this member does; never, unless others may ask.
-        self._say_at = run.now() if run.overrides.is_on_cluster else inf
+        is_asked = run.overrides.is_on_cluster or self._moving is not None
+        self._say_at = run.now() if is_asked else inf
+        # What the group has committed of partitions whose states are being restored.
+        self._not_begun: dict[tuple[str, int], TopicPartition] = {}
         # Whether refused credentials were reported, and no record has come since.
         self._is_refused = False
         # The id of the brokers' cluster, and how many partitions each topic had at the start.
@@ -483,16 +486,31 @@ class Membership:
     async def _say(self, consumer: Consumer) -> None:
         """Commit this member's counts, beside its first partition, for the other members."""
         numbers = self._run.root.numbers
-        held = [one for one in self.partitions.values() if one.held and one.floor is not None]
-        if numbers is None or not held or self.in_doubt:
+        held = {
+            key: one for key, one in self.partitions.items() if one.held and one.floor is not None
+        }
+        first = min([*held, *self._not_begun], default=None)
+        if numbers is None or first is None or self.in_doubt:
             return
-        first = min(held, key=lambda one: (one.topic, one.number))
-        counts = str(state_of(self._settings.client["client.id"], numbers()))
-        if counts == first.counts:
+        name = self._settings.client["client.id"]
+        counts = str(state_of(name, numbers(), self.restoring(), self.standby_lag()))
+        if first in held and counts == held[first].counts:
             return
-        for partition in held:
-            partition.counts = counts if partition is first else ""
-        await self.commits.say(consumer, first)
+        for key, partition in held.items():
+            partition.counts = counts if key == first else ""
+        if first in held:
+            await self.commits.say(consumer, held[first])
+        else:
+            await self._say_beside(consumer, first, counts)
+
+    async def _say_beside(self, consumer: Consumer, key: tuple[str, int], counts: str) -> None:
+        """Commit counts beside what is committed of a partition that has not begun."""
+        from confluent_kafka import KafkaException
+
+        place = with_counts(self._cluster, self._not_begun[key], counts)
+        # While members join brokers refuse it, and the next one says the same.
+        with suppress(KafkaException):
+            await consumer.commit(offsets=[place], asynchronous=False)
 
     async def _pause(self, consumer: Consumer, paused: bool) -> None:
         self._paused = paused
@@ -623,7 +641,9 @@ class Membership:
         if self._moving is not None and places:
             # Once no transaction of an earlier owner is open, and nothing of it can come any more,
             # their states are restored, which may take long.
-            await self._committed(consumer, places)
+            for place in await self._committed(consumer, places):
+                if place.offset >= 0:
+                    self._not_begun[place.topic, place.partition] = place
             keys = [(place.topic, place.partition) for place in places]
             waiting = [self._place(key) for key in keys]
             await consumer.incremental_assign(waiting)
@@ -642,6 +662,8 @@ class Membership:
         """The states of partitions are there."""
         places = [self._place(key) for key in keys]
         assert self._moving is not None
+        for key in keys:
+            self._not_begun.pop(key, None)
         await self._moving.renew(consumer)
         await consumer.incremental_unassign(places)
         await self._begin_all(consumer, places)

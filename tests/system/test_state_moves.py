@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -16,12 +17,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from penstock.streams.state.codec import key_in
 from penstock.streams.state.kafka.backend import Kafka
 from tests.helpers.kafka.broker import HAS_KAFKA, Brokers
 from tests.helpers.kafka.wired import WiredBrokers
+from tests.helpers.servers.command import command_in, eventually
 from tests.helpers.system.children import freeze
 
 pytestmark = pytest.mark.skipif(not HAS_KAFKA, reason="there is no Java 17 with Maven")
@@ -45,6 +47,7 @@ store = Store(
     f"kafka://{OPTIONS['servers']}/{OPTIONS['topic']}-states",
     local=OPTIONS["local"],
     every=OPTIONS["every"],
+    standby=OPTIONS["standby"],
 )
 
 
@@ -111,13 +114,14 @@ class Members:
         )
         self._watching.assign([TopicPartition(self.results, 0, 0)])
 
-    def start(self, number: int, servers: str | None = None) -> None:
+    def start(self, number: int, servers: str | None = None, *, standby: bool = False) -> None:
         options = {
             "servers": servers or self.brokers.servers,
             "topic": self.topic,
             "results": self.results,
             "local": str(self._folder / f"local{number}"),
             "every": self._every,
+            "standby": standby,
             "twice": self._twice,
             "config": self._config,
         }
@@ -271,6 +275,39 @@ def test_members_that_come_and_are_drained_take_the_states_along(
         time.sleep(draw.uniform(0.5, 4))
         members.drain(draw.choice(list(members.running)))
     members.check(RECORDS)
+
+
+def test_the_status_shows_what_is_restored_and_how_far_standby_copies_are_behind(
+    tmp_path: Path, one_wired_broker: WiredBrokers
+) -> None:
+    brokers = one_wired_broker
+    members = Members(tmp_path, random.Random(0), brokers)
+    address = f"kafka://{brokers.servers}/{members.topic}"
+    status = command_in(tmp_path)
+
+    def shown() -> str:
+        return status("status", "--on", address, "--name", members.topic).stdout
+
+    try:
+        members.write(0, 400)
+        members.start(0)
+        members.until(404)
+        members.drain(0)
+        # The end of a transaction that is open is waited for.
+        producer = Producer({"bootstrap.servers": brokers.servers, "transactional.id": "open"})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce(f"{members.topic}-states", b"", b"", partition=1)
+        producer.flush(30)
+        members.start(1, standby=True)
+        told = r"  penstock restores the states of partition 1: \d+ of \d+ records, \d+ records/s"
+        eventually(lambda: re.search(told, shown()) is not None)
+        producer.abort_transaction(30)
+        eventually(lambda: "restores" not in shown())
+        assert "  penstock has standby copies, 0 records behind" in shown()
+        members.check(400)
+    finally:
+        members.close()
 
 
 def test_members_go_on_when_brokers_restart(

@@ -30,6 +30,7 @@ __all__ = [
     "broker_of",
     "head",
     "name_of",
+    "states_that_move",
 ]
 
 PATIENCE = 3.0
@@ -145,6 +146,24 @@ def head(view: View, where: str = "", rate: float | None = None) -> list[str]:
         f"  {counted(len(view.lag), 'partition')}, {free} of them with no worker"
         + (f"; most behind is {fullest} with {most:,}" if most else ""),
     ]
+
+
+def states_that_move(view: View, unit: str) -> list[str]:
+    """A line for each partition whose states are being restored, and for each worker with standby
+    copies; they are counted in units, such as keys."""
+    lines: list[str] = []
+    for worker in view.workers.values():
+        for one in worker.get("restoring", ()):
+            rate = one["done"] / max(one["seconds"], 0.001)
+            left = (one["total"] - one["done"]) / rate if rate else 0.0
+            lines.append(
+                f"  {worker['name']} restores the states of partition {one['partition']}: "
+                f"{one['done']:,} of {one['total']:,} {unit}, {rate:,.0f} {unit}/s, "
+                f"{left:.0f} s left"
+            )
+        if (lag := worker.get("standby_lag")) is not None:
+            lines.append(f"  {worker['name']} has standby copies, {lag:,} {unit} behind")
+    return lines
 
 
 def name_of(where: str, given: str | None) -> str:

@@ -21,6 +21,7 @@ from penstock.command.cluster.broker import (
     Stored,
     head,
     name_of,
+    states_that_move,
 )
 from penstock.command.kafka_config import settings_in
 from penstock.command.output import aligned, counted, mention
@@ -255,6 +256,7 @@ def as_text(view: GroupView) -> str:
     ]
     heading = ("partition", "worker", "floor", "finished above", "end", "behind")
     lines += aligned([heading, *partitions], texts=2)
+    lines += states_that_move(view, "records")
     lines += [f"  partition {number}: {why} (ignored)" for number, why in view.ignored.items()]
     return "\n".join([*lines, ""])
 

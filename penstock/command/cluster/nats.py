@@ -18,6 +18,7 @@ from penstock.command.cluster.broker import (
     Stored,
     head,
     name_of,
+    states_that_move,
 )
 from penstock.command.cluster.nats_pools import offer_again, pool_as_text
 from penstock.command.output import aligned, mention
@@ -286,18 +287,4 @@ def as_text(view: View, rate: float | None = None) -> str:
             worker[name] for name in ("in_flight", "waiting", "finished", "failed")
         ]
         rows.append((worker["name"], *(f"{number:,}" for number in numbers)))
-    return "\n".join([*lines, *aligned(rows), *_restoring(view), ""])
-
-
-def _restoring(view: View) -> list[str]:
-    """A line for each partition whose states are being restored."""
-    lines: list[str] = []
-    for worker in view.workers.values():
-        for one in worker.get("restoring", ()):
-            rate = one["done"] / max(one["seconds"], 0.001)
-            left = (one["total"] - one["done"]) / rate if rate else 0.0
-            lines.append(
-                f"  {worker['name']} restores the states of partition {one['partition']}: "
-                f"{one['done']:,} of {one['total']:,} keys, {rate:,.0f} keys/s, {left:.0f} s left"
-            )
-    return lines
+    return "\n".join([*lines, *aligned(rows), *states_that_move(view, "keys"), ""])

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.streams.delivery.ranges import Range, finished_in
-from penstock.streams.delivery.text import About, Unusable, body_in
+from penstock.streams.delivery.text import About, Unusable, body_in, text_of
 from penstock.streams.delivery.trial import NOTE, Doubt, doubt_in
 from penstock.streams.kafka.offsets.state import COUNTS, State, state_in
 
 if TYPE_CHECKING:
     from confluent_kafka import TopicPartition
 
-__all__ = ["METADATA", "Metadata", "about", "metadata_in"]
+__all__ = ["METADATA", "Metadata", "about", "metadata_in", "with_counts"]
 
 METADATA = 4096
 """Bytes of metadata that a broker accepts by default (`offset.metadata.max.bytes`)."""
@@ -50,3 +50,14 @@ def metadata_in(cluster: str, committed: TopicPartition) -> Metadata | Unusable:
     rest, _, counts = body.partition(COUNTS)
     finished, _, note = rest.partition(NOTE)
     return Metadata(finished_in(committed.offset, finished), doubt_in(note), state_in(counts))
+
+
+def with_counts(cluster: str, committed: TopicPartition, counts: str) -> TopicPartition:
+    """What is committed of a partition, with these counts in place of others."""
+    from confluent_kafka import TopicPartition as Place
+
+    topic, number, offset = committed.topic, committed.partition, committed.offset
+    where = about(cluster, topic, number, offset)
+    body = body_in(committed.metadata or "", where)
+    rest = "" if isinstance(body, Unusable) else body.partition(COUNTS)[0]
+    return Place(topic, number, offset, text_of(where, rest + counts))

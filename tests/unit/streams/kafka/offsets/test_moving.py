@@ -32,6 +32,7 @@ from penstock.streams.state.codec import key_in
 from penstock.streams.testing import run_virtual
 from penstock.streams.testing.fleet import Fleet, FleetMember
 from penstock.streams.testing.plugin import Run
+from tests.helpers.kafka.metadata import said_in
 from tests.helpers.kafka.model import Broker, model_of
 from tests.helpers.walks import seeds
 
@@ -465,6 +466,12 @@ def test_what_is_restored_is_shown_with_its_speed_and_the_time_that_is_left(
             {"partition": 0, "done": 10, "total": 40, "per_second": 5.0, "left": 6.0},
             {"partition": 1, "done": 0, "total": 40, "per_second": 0.0, "left": None},
         ]
+        two.write(numbered(0, 2), partition=0)
+        await asyncio.sleep(3)
+        state = said_in(two.committed["t", 0][1]).state
+        assert state is not None
+        assert (state.finished, state.standby_lag) == (1, None)
+        assert state.restoring == ((0, 10, 40, 5), (1, 0, 40, 0))
         await one.running.drain(5)
 
     run(story())

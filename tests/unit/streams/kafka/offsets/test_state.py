@@ -24,17 +24,22 @@ from penstock import (
 )
 from penstock.streams.delivery.trial import HELD
 from penstock.streams.kafka.offsets.metadata import Metadata
-from penstock.streams.kafka.offsets.state import State, state_of
+from penstock.streams.kafka.offsets.state import Progress, State, state_of
 from penstock.streams.pipelines.pipeline import Engine
 from penstock.streams.testing.plugin import Run
 from tests.helpers.kafka.metadata import metadata_of, said_in
 from tests.helpers.kafka.model import Broker, model_of, numbers
 
 COUNTS = st.integers(0, 2**63)
+RESTORING = st.lists(st.builds(Progress, COUNTS, COUNTS, COUNTS, COUNTS), max_size=5).map(tuple)
 
 
 @given(
-    state=st.builds(State, st.integers(0, 2**32 - 1), COUNTS, COUNTS, COUNTS, COUNTS),
+    state=st.builds(
+        State,
+        *(st.integers(0, 2**32 - 1), COUNTS, COUNTS, COUNTS, COUNTS),
+        *(st.none() | COUNTS, RESTORING),
+    ),
     noted=st.booleans(),
     ranges=st.lists(st.integers(1, 50), max_size=9),
 )
@@ -50,7 +55,7 @@ def test_a_state_is_found_behind_all_else_and_changes_nothing_of_it(
 def test_a_state_is_of_the_member_that_has_written_it() -> None:
     state = state_of("one", {"in_flight": 1, "waiting": 2, "finished": 3, "failed": 4})
     assert (state.is_of("one"), state.is_of("two")) == (True, False)
-    assert state[1:] == (1, 2, 3, 4)
+    assert state[1:] == (1, 2, 3, 4, None, ())
 
 
 def member(name: str, work: Any, *, transactional: bool = False) -> tuple[Pipeline, Engine]:
@@ -109,7 +114,9 @@ def test_a_member_says_what_it_does_beside_its_first_partition_as_it_changes(
     run(story())
 
 
-def test_only_a_pipeline_on_many_machines_says_what_it_does(run: Run) -> None:
+def test_a_pipeline_without_states_that_move_says_what_it_does_only_on_many_machines(
+    run: Run,
+) -> None:
     broker = Broker(1)
 
     async def work(value: Any) -> Any:
