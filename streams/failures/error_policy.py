@@ -9,6 +9,7 @@ from typing import Any, cast
 from penstock.streams.base.errors import Snooze, cancelled_inside, cancelled_outside
 from penstock.streams.failures.dead_letters import channel_to
 from penstock.streams.failures.policy import OnError, Retry, Route, last_of
+from penstock.streams.protocol.acknowledgement import is_nobodys
 from penstock.streams.protocol.blame import blame, note_end
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.identity import identities, shown
@@ -114,10 +115,11 @@ class ErrorPolicy:
         if self._letters is not None:
             self._letters.send(event, error, str(self._info), attempts, self._was_routed)
         else:
-            self.skipped += self.gives_up
-            self.reverted += self._reverts
+            gives_up = self.gives_up or is_nobodys(event)
+            self.skipped += gives_up
+            self.reverted += not gives_up
             note_end(error, ends=False)
-            event.fail(error, acknowledged=self.gives_up)
+            event.fail(error, acknowledged=gives_up)
         return True
 
     def _comes_again(self) -> bool:

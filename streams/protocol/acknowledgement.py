@@ -37,6 +37,7 @@ __all__ = [
     "Nobody",
     "Withdrawn",
     "hooks",
+    "is_nobodys",
     "may_begin",
     "parents",
     "revise",
@@ -204,6 +205,17 @@ def parents(event: Event[Any]) -> Sequence[Event[Any]]:
     if isinstance(origin, Family):
         return (origin.parent,)
     return origin.parents if isinstance(origin, Joined) else ()
+
+
+def is_nobodys(event: Event[Any]) -> bool:
+    """Whether nobody gives the event again if it is returned: neither a source nor a store."""
+    origin, outer = event.origin, event.outer
+    while isinstance(origin, AckHook):
+        if origin.holds_back:
+            return False
+        origin, outer = origin.behind(outer)
+    made_of = parents(event)
+    return all(map(is_nobodys, made_of)) if made_of else origin is NOBODY
 
 
 def with_ancestors(events: Iterable[Event[Any]]) -> Iterator[Event[Any]]:
