@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         Watermark,
     )
     from penstock.streams.temporal.periods.join import Overlap, Overlaps, sequenced_join
-    from penstock.streams.temporal.periods.slices import Month, as_of, by_month
+    from penstock.streams.temporal.periods.slices import Slice, as_of, by_calendar
     from penstock.streams.temporal.workflow.mining import Breach, Miner, Traffic
     from penstock.streams.temporal.workflow.paths import counter_example, counter_examples
     from penstock.streams.temporal.workflow.rule import BrokenRule, CounterExample, Rule, conditions
@@ -62,7 +62,6 @@ __all__ = [
     "Learned",
     "Miner",
     "Monitor",
-    "Month",
     "Node",
     "Overlap",
     "Overlaps",
@@ -71,6 +70,7 @@ __all__ = [
     "RowTypeError",
     "Rule",
     "SearchTooLarge",
+    "Slice",
     "TimedFormula",
     "Traffic",
     "UnknownProposition",
@@ -81,7 +81,7 @@ __all__ = [
     "Workflow",
     "WorkflowError",
     "as_of",
-    "by_month",
+    "by_calendar",
     "conditions",
     "counter_example",
     "counter_examples",
@@ -104,7 +104,7 @@ __all__ = [
 _ELSEWHERE = {
     "periods.counts": ("Periods", "sequenced"),
     "periods.join": ("Overlap", "Overlaps", "sequenced_join"),
-    "periods.slices": ("Month", "as_of", "by_month"),
+    "periods.slices": ("Slice", "as_of", "by_calendar"),
     "automata.degeneralise": ("degeneralised",),
     "automata.hoa": ("from_hoa", "to_hoa"),
     "periods.intervals": ("IntervalError", "LateInterval", "Period", "RowTypeError", "Watermark"),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from datetime import date, datetime, timedelta
 from fractions import Fraction
 from functools import lru_cache
 from math import floor, gcd
 from typing import Protocol
 
+from penstock.streams.base.calendar import change, days_at, local
 from penstock.streams.windows.shapes import Calendar, Regular, Unit
 
 __all__ = ["CalendarGrid", "Grid", "RegularGrid"]
@@ -90,11 +90,10 @@ class RegularGrid:
 
 
 class CalendarGrid:
-    """The hours, days, weeks, months or years of a time zone.
+    """The hours, days, weeks, months, quarters or years of a time zone.
 
-    A bound is a whole second. That of a day is the first moment at which its date has begun, also
-    where its midnight is skipped or comes twice. An hour is what lies between two full hours of the
-    clock, or between one and a change of the clock.
+    A bound is a whole second. An hour is what lies between two full hours of the clock, or between
+    one and a change of the clock; for the others see `penstock.streams.base.calendar`.
     """
 
     has_one_slice = True
@@ -105,8 +104,11 @@ class CalendarGrid:
 
     def slice_at(self, time: float) -> tuple[float, float]:
         second = floor(time)
-        found = self._hour(second) if self._unit == "hour" else self._days(second)
-        return float(found[0]), float(found[1])
+        if self._unit == "hour":
+            start, end = self._hour(second)
+        else:
+            _, start, end = days_at(self._unit, self._zone, second)
+        return float(start), float(end)
 
     def windows(self, start: float, end: float, above: float) -> Iterator[tuple[float, float]]:
         if end > above:
@@ -115,73 +117,17 @@ class CalendarGrid:
     def last_end(self, start: float, end: float) -> float:
         return end
 
-    def _days(self, second: int) -> tuple[int, int]:
-        first = _first_day(self._unit, self._local(second).date())
-        start, end = self._begin(first), self._begin(_next(self._unit, first))
-        # The clock may have gone back to the day before, after this one had begun.
-        while second >= end:
-            first = _next(self._unit, first)
-            start, end = end, self._begin(_next(self._unit, first))
-        return start, end
-
-    def _begin(self, day: date) -> int:
-        """The first second at which this date has begun."""
-        midnight = datetime(day.year, day.month, day.day, tzinfo=self._zone)
-        earlier, later = sorted(int(midnight.replace(fold=n).timestamp()) for n in (0, 1))
-        if self._local(earlier).replace(tzinfo=None) == midnight.replace(tzinfo=None):
-            return earlier
-        # It is skipped: the clock goes from before it to after it.
-        return self._change(earlier, later)
-
     def _hour(self, second: int) -> tuple[int, int]:
         offset = self._offset(second)
         start = second - (second + offset) % 3600
         end = start + 3600
         if self._offset(start) != offset:
-            start = self._change(start, second)
+            start = change(start, second, self._zone)
         if self._offset(end - 1) != offset:
-            end = self._change(second, end - 1)
+            end = change(second, end - 1, self._zone)
         return start, end
 
-    def _change(self, before: int, after: int) -> int:
-        """The second from which on the offset is that of `after`."""
-        offset = self._offset(after)
-        while before < after:
-            middle = (before + after) // 2
-            if self._offset(middle) == offset:
-                after = middle
-            else:
-                before = middle + 1
-        return after
-
-    def _local(self, second: int) -> datetime:
-        return datetime.fromtimestamp(second, self._zone)
-
     def _offset(self, second: int) -> int:
-        offset = self._local(second).utcoffset()
+        offset = local(second, self._zone).utcoffset()
         assert offset is not None
         return int(offset.total_seconds())
-
-
-def _first_day(unit: Unit, day: date) -> date:
-    match unit:
-        case "week":
-            return day - timedelta(days=day.weekday())
-        case "month":
-            return day.replace(day=1)
-        case "year":
-            return day.replace(month=1, day=1)
-        case _:
-            return day
-
-
-def _next(unit: Unit, first: date) -> date:
-    match unit:
-        case "week":
-            return first + timedelta(days=7)
-        case "month":
-            return (first + timedelta(days=31)).replace(day=1)
-        case "year":
-            return first.replace(year=first.year + 1)
-        case _:
-            return first + timedelta(days=1)

@@ -8,6 +8,7 @@ from fractions import Fraction
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from penstock.streams.base.calendar import zone_named
 from penstock.streams.base.errors import BuildError
 from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import require_count
@@ -31,8 +32,8 @@ __all__ = [
 
 Seconds = float | timedelta
 
-Unit = Literal["hour", "day", "week", "month", "year"]
-_UNITS = ("hour", "day", "week", "month", "year")
+Unit = Literal["hour", "day", "week", "month", "quarter", "year"]
+_UNITS = ("hour", "day", "week", "month", "quarter", "year")
 
 # Times in seconds since 1970, as floats, are a quarter of a microsecond apart.
 _LEAST = Fraction(1, 1_000_000)
@@ -147,23 +148,14 @@ def session(gap: Seconds, *, most: Seconds = 86_400) -> Session:
 
 @recorded
 def calendar(unit: Unit, *, zone: str = "UTC") -> Calendar:
-    """Windows that are the hours, days, weeks (from Monday), months or years of a time zone.
+    """Windows that are the hours, days, weeks (from Monday), months, quarters or years of a zone.
 
     Where the clock is set forward or back, a day has 23 or 25 hours, and of the hour that comes
     twice each is a window. Raises BuildError for another unit, or an unknown zone.
     """
     if unit not in _UNITS:
         raise BuildError(f"calendar({unit!r}): use one of {', '.join(_UNITS)}")
-    # Slow to import, and few pipelines have a calendar.
-    from zoneinfo import ZoneInfo
-
-    try:
-        return Calendar(unit, ZoneInfo(zone))
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise BuildError(
-            f"calendar(zone={zone!r}): the time zone database has no such zone. Zones have names "
-            'such as "Europe/Athens"; where the system has no database, install tzdata'
-        ) from error
+    return Calendar(unit, zone_named(zone, f"calendar(zone={zone!r})"))
 
 
 def _shown(length: Fraction) -> str:

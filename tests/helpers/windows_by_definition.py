@@ -113,6 +113,8 @@ def calendar_window(unit: str, zone: ZoneInfo, time: float, step: int = 60) -> t
                 return (local.date() - timedelta(days=local.weekday()),)
             case "month":
                 return local.year, local.month
+            case "quarter":
+                return local.year, (local.month + 2) // 3
             case _:
                 return (local.year,)
 

@@ -248,7 +248,7 @@ def add_formula(add_parser: AddParser) -> None:
 
 def add_counts(add_parser: AddParser) -> None:
     counts = plain(
-        add_parser, "counts", "count the rows that are valid at every instant, or in each month"
+        add_parser, "counts", "count the rows that are valid at every instant, or by the calendar"
     )
     for name, default, what in (
         ("begin", "from", "the time from which a row is valid"),
@@ -271,16 +271,39 @@ def add_counts(add_parser: AddParser) -> None:
         "--of", metavar="FIELD", help="the number to aggregate, with any --aggregate but count"
     )
     shown = counts.add_mutually_exclusive_group()
-    shown.add_argument(
-        "--month",
-        action="store_true",
-        help="print the least, the mean over time and the greatest value of each month",
-    )
+    for unit, note in (("day", ""), ("week", ", from Monday"), ("month", ""), ("quarter", "")):
+        shown.add_argument(
+            f"--{unit}",
+            action="store_const",
+            const=unit,
+            dest="unit",
+            help=f"print the least, the mean over time and the greatest value of each {unit}{note}",
+        )
     shown.add_argument("--at", metavar="T", help="print the value at an instant, as in 2004-07-13")
     counts.add_argument(
-        "--until", metavar="T", help="with --month: only the time before this instant"
+        "--until",
+        metavar="T",
+        help="with --day, --week, --month or --quarter: only the time before this instant",
     )
-    counts.add_argument("--plot", metavar="PATH.svg", help="also draw the periods, or the months")
+    counts.add_argument(
+        "--zone",
+        metavar="ZONE",
+        help="with these: the calendar of this time zone, as in Europe/Athens, for times that name "
+        "their zone (default: UTC)",
+    )
+    counts.add_argument(
+        "--join",
+        action="store_true",
+        help="print the series side by side, each period with the values of all: the PATHs, if "
+        "there are several, otherwise the keys of --by",
+    )
+    counts.add_argument(
+        "--null",
+        metavar="VALUE",
+        help="print this value where no row is valid (default: no line; in a line of --join 0 for "
+        "a count, otherwise null)",
+    )
+    counts.add_argument("--plot", metavar="PATH.svg", help="also draw this")
     add_events(counts)
     add_output(counts)
     add_report(counts, "none")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,7 +18,7 @@ from penstock.streams.io.body import json_object
 from penstock.streams.io.inputs.patterns import files_of, listed
 from penstock.streams.pipelines.flowable import Flowable
 
-__all__ = ["Events", "input_format", "input_name"]
+__all__ = ["Events", "input_format", "input_name", "inputs_of"]
 
 _DATABASES = ("sqlite:", "postgresql:", "postgres:")
 
@@ -145,6 +146,29 @@ def input_format(options: Namespace, paths: Sequence[str] | None = None) -> str:
     first = files_of(given[:1])[:1]
     by_name = format_of(first[0]) if first else None
     return options.input_format or by_name or "jsonl"
+
+
+def inputs_of(options: Namespace) -> dict[str, Namespace]:
+    """Each path of the command line by a name, with options that have this path alone.
+
+    A file is named without its folder and ending, a table as such; where two would have one name,
+    each is named in full.
+    """
+    paths = _paths(options)
+    if any(map(_is_database, paths)):
+        _check_tables(options, paths)
+    tables = options.table * (len(paths) if len(options.table) == 1 else 1)
+    names = tables or [os.path.basename(path).partition(".")[0] or path for path in paths]
+    if len(set(names)) < len(names):
+        pairs = zip(tables, map(redacted, paths), strict=True) if tables else ()
+        names = [" in ".join(pair) for pair in pairs] or paths
+    if len(set(names)) < len(names):
+        raise BuildError(f"an input is given twice: {', '.join(names)}")
+    whole = vars(options)
+    return {
+        name: Namespace(**{**whole, "paths": [path], "table": tables[at : at + 1]})
+        for at, (name, path) in enumerate(zip(names, paths, strict=True))
+    }
 
 
 def input_name(options: Namespace) -> str:

@@ -35,7 +35,7 @@ CHANGES = {
 @pytest.mark.parametrize("zone", CHANGES)
 def test_a_calendar_window_has_the_times_with_its_name(zone: str, unit: Any) -> None:
     grid = CalendarGrid(calendar(unit, zone=zone))
-    step = {"hour": 60, "day": 60, "week": 300, "month": 900, "year": 900}[unit]
+    step = {"hour": 60, "day": 60, "week": 300, "month": 900, "quarter": 900, "year": 900}[unit]
     random = Random(zone + unit)
     for change in CHANGES[zone]:
         for around in {"hour": [2, 5000], "day": [2, 90_000]}.get(unit, [5000]):

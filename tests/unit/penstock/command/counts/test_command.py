@@ -260,7 +260,7 @@ def test_beyond_ten_bad_rows_the_others_are_only_counted(penstock: Penstock, ord
         (["--at", "2004-07-15", "--plot", "a.svg"], "leave --at out"),
         (["--plot", "a.png"], "must end in .svg"),
         (["--plot", "none/a.svg"], "Cannot write none/a.svg"),
-        (["--until", "2004-08-01"], "--until goes with --month"),
+        (["--until", "2004-08-01"], "--until goes with --day"),
         (["--", "more"], "takes nothing after"),
     ],
 )
