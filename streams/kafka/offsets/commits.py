@@ -11,6 +11,7 @@ from penstock.streams.base.errors import PenstockError
 from penstock.streams.kafka.offsets.partition import Mark, Partition, Token
 from penstock.streams.kafka.producer import is_member
 from penstock.streams.runtime.context import Run
+from penstock.streams.state.kafka.topic import is_away
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, TopicPartition
@@ -246,7 +247,7 @@ def passes(fault: KafkaError) -> bool:
     """Whether the same request may succeed later, or is somebody else's by then."""
     from confluent_kafka import KafkaError as Code
 
-    return fault.retriable() or fault.code() in (
+    return is_away(fault) or fault.code() in (
         # Another member has it, or the members join.
         Code.ILLEGAL_GENERATION,
         Code.UNKNOWN_MEMBER_ID,
@@ -257,20 +258,4 @@ def passes(fault: KafkaError) -> bool:
         Code._ASSIGNMENT_LOST,
         # A transaction is open.
         Code.UNSTABLE_OFFSET_COMMIT,
-        # A broker is away, or another is chosen in its place.
-        Code.NOT_COORDINATOR,
-        Code.COORDINATOR_NOT_AVAILABLE,
-        Code.COORDINATOR_LOAD_IN_PROGRESS,
-        Code.LEADER_NOT_AVAILABLE,
-        Code.NOT_LEADER_FOR_PARTITION,
-        Code.OFFSET_NOT_AVAILABLE,
-        Code.KAFKA_STORAGE_ERROR,
-        Code.REQUEST_TIMED_OUT,
-        Code.NETWORK_EXCEPTION,
-        Code._TRANSPORT,
-        Code._TIMED_OUT,
-        Code._WAIT_COORD,
-        Code._ALL_BROKERS_DOWN,
-        # The client has replaced the connection, as it learned which brokers there are.
-        Code._DESTROY_BROKER,
     )

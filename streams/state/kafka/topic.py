@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from time import monotonic, sleep
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.streams.base.errors import BuildError, CannotOpen
 from penstock.streams.state.backend import Moved, another_count
 from penstock.streams.state.kafka.changelog import Change, changes_in
 
-__all__ = ["MOST_BYTES", "Topic"]
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+__all__ = ["MOST_BYTES", "Topic", "is_away"]
 
 T = TypeVar("T")
 
@@ -245,6 +248,7 @@ class Topic:
 
     def _asked(self, what: str, ask: Callable[[], T]) -> T:
         """The answer of brokers, which may be away for a while."""
+        from confluent_kafka import KafkaError as Code
         from confluent_kafka import KafkaException
 
         began, is_said = monotonic(), False
@@ -258,7 +262,9 @@ class Topic:
             except KafkaException as raised:
                 fault = raised.args[0]
                 why = fault.str()
-                if not (fault.retriable() or _is_away(fault)):
+                # A topic that was just made is not known to all.
+                passes = is_away(fault) or fault.code() == Code.UNKNOWN_TOPIC_OR_PART
+                if not passes:
                     raise CannotOpen(
                         f"The topic {self.name!r} on {self._servers} cannot be used: {why}."
                     ) from raised
@@ -287,18 +293,29 @@ class _NotYet(Exception):
     pass
 
 
-def _is_away(fault: Any) -> bool:
+def is_away(fault: KafkaError) -> bool:
+    """Whether a broker did not answer, or another one is chosen in its place: the same request may
+    succeed later."""
     from confluent_kafka import KafkaError as Code
 
-    return fault.code() in (
-        Code._TRANSPORT,
-        Code._TIMED_OUT,
-        Code._ALL_BROKERS_DOWN,
-        Code._WAIT_COORD,
-        Code._DESTROY_BROKER,
-        Code.UNKNOWN_TOPIC_OR_PART,
+    return fault.retriable() or fault.code() in (
+        Code.NOT_COORDINATOR,
+        Code.COORDINATOR_NOT_AVAILABLE,
+        Code.COORDINATOR_LOAD_IN_PROGRESS,
+        Code.NOT_CONTROLLER,
         Code.LEADER_NOT_AVAILABLE,
         Code.NOT_LEADER_FOR_PARTITION,
+        # Of brokers that do not know yet who leads.
+        Code.FENCED_LEADER_EPOCH,
+        Code.UNKNOWN_LEADER_EPOCH,
+        Code.OFFSET_NOT_AVAILABLE,
+        Code.KAFKA_STORAGE_ERROR,
         Code.REQUEST_TIMED_OUT,
-        Code.NOT_CONTROLLER,
+        Code.NETWORK_EXCEPTION,
+        Code._TRANSPORT,
+        Code._TIMED_OUT,
+        Code._WAIT_COORD,
+        Code._ALL_BROKERS_DOWN,
+        # The client has replaced the connection, as it learned which brokers there are.
+        Code._DESTROY_BROKER,
     )

@@ -19,7 +19,7 @@ __all__ = ["PARTITIONS", "Cluster", "kafka", "until"]
 PARTITIONS = 4
 _TIME = 10.0
 
-# Seconds to wait for the next record of a topic, whose broker may just have come back.
+# Seconds to wait for a record of a topic, or its answer, whose broker may just have come back.
 _PATIENCE = 60.0
 
 
@@ -49,7 +49,7 @@ class Cluster:
         producer = Producer({"bootstrap.servers": self.servers, "log_level": 0, "linger.ms": 0})
         for value in values:
             producer.produce(topic, value, **({"partition": 0} | rest))
-        assert producer.flush(_TIME) == 0
+        assert producer.flush(_PATIENCE) == 0
 
     def read(self, topic: str, partitions: int = PARTITIONS) -> list[Any]:
         """All records of a topic, those of one partition after those of another."""

@@ -6,14 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import Store
 from penstock.streams.base.errors import BuildError
+from penstock.streams.kafka.offsets.commits import passes
 from penstock.streams.state.backend import Columns, KeptStage, Unit
 from penstock.streams.state.copy import Copy
 from penstock.streams.state.kafka.changelog import COMMIT, changes_in, records_of, stage_record
+from penstock.streams.state.kafka.topic import Topic
 
 TEXTS = st.binary(max_size=20)
 DUES = st.none() | st.floats(-1e300, 1e300)
@@ -84,3 +87,28 @@ def test_wrong_options_of_a_store_in_kafka_are_refused(
 ) -> None:
     with pytest.raises(BuildError, match=said):
         Store(where, **options)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError._TRANSPORT,
+    ],
+)
+def test_brokers_that_restart_are_asked_again(code: int) -> None:
+    topic = Topic("localhost:1", "states", {})
+    answers: list[Any] = [KafkaException(KafkaError(code)), 7]
+
+    def ask() -> int:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return int(answer)
+
+    assert topic._asked("an answer", ask) == 7
+    assert passes(KafkaError(code))
