@@ -180,24 +180,6 @@ def test_every_row_that_is_committed_comes_once_whatever_its_time_and_the_order_
     asyncio.run(work())
 
 
-def test_few_rows_are_remembered_while_rows_go_on_coming(events: str) -> None:
-    async def work() -> None:
-        done: list[Any] = []
-        source = read_table(events, "events", from_id=PAIR, poll=0.02)
-        async with source.to(collect(done)).start() as running:
-            remembered = 0
-            for minute in range(40):
-                await asyncio.to_thread(insert, events, (f"row {minute:02}", minute))
-                await until(lambda: len(done) == minute + 1)  # noqa: B023
-                await asyncio.sleep(0.02)
-                remembered = numbers(running)["remembered"]
-            assert remembered < 30
-            await forgets(running)
-            await running.drain()
-
-    asyncio.run(work())
-
-
 @pytest.mark.parametrize("pair", [(), ("at",) * 2, ("at", "id", "n"), ("at", 1), 5, ("at", "")])
 def test_anything_but_a_column_or_a_pair_of_columns_is_refused(pair: Any) -> None:
     with pytest.raises(BuildError, match="from_id"):
