@@ -8,7 +8,7 @@ from math import inf
 from typing import Any, Final
 
 from penstock.streams.base.errors import BuildError, TimeAhead, describe
-from penstock.streams.base.validation import is_duration, unit_of
+from penstock.streams.base.validation import in_seconds, is_duration, unit_of
 
 __all__ = ["MAX_AHEAD", "Ahead", "MaxAhead", "check_max_ahead"]
 
@@ -45,9 +45,7 @@ class Ahead:
 
     def __init__(self, max_ahead: MaxAhead, wall: Callable[[], float]) -> None:
         self._wall = wall
-        if isinstance(max_ahead, timedelta):
-            max_ahead = max_ahead.total_seconds()
-        self._most = inf if max_ahead is None else max_ahead
+        self._most = inf if max_ahead is None else in_seconds(max_ahead)
 
     def latest(self) -> float:
         """The latest time that an event may have now, in seconds since 1970."""

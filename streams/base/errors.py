@@ -11,6 +11,7 @@ from inspect import isasyncgenfunction, iscoroutinefunction, isfunction
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
+    from datetime import timedelta
     from traceback import StackSummary
 
 # Errors in a group that its message names.
@@ -245,19 +246,22 @@ class BadRow(BadLine):
 
 
 class Snooze(PenstockError):
-    """Raised by a handler to have its event again in `seconds`: it has not failed.
+    """Raised by a handler to have its event again in `seconds`, or a timedelta: it has not failed.
 
     `read_table` counts no attempt, whatever `on_error` says. Any other source that can give an
     event again does so as with `"revert"`; with one that cannot, it is an error like any other.
     """
 
-    def __init__(self, seconds: float) -> None:
-        given = cast("object", seconds)
-        is_number = isinstance(given, int | float) and not isinstance(given, bool)
-        if not (is_number and 0 <= seconds < float("inf")):
-            raise BadArgument(f"Snooze({seconds!r}): seconds of 0 or more are needed")
+    def __init__(self, seconds: float | timedelta) -> None:
+        # Imported here: it imports this module.
+        from penstock.streams.base.validation import in_seconds, is_duration
+
+        if not is_duration(seconds):
+            raise BadArgument(
+                f"Snooze({seconds!r}): seconds, or a timedelta, of 0 or more are needed"
+            )
         super().__init__(seconds)
-        self.seconds = float(seconds)
+        self.seconds = in_seconds(seconds)
 
     def __str__(self) -> str:
         return f"again in {self.seconds:g} s"

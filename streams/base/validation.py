@@ -29,6 +29,7 @@ __all__ = [
     "check_count",
     "check_share",
     "given",
+    "in_seconds",
     "is_async",
     "is_async_iterable",
     "is_at_least",
@@ -107,6 +108,11 @@ def is_duration(value: Any) -> bool:
     return is_at_least(value, 0) and value != inf
 
 
+def in_seconds(duration: float | timedelta) -> float:
+    """The seconds of a length of time, a number or a timedelta."""
+    return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+
+
 LEAST = 1e-6
 """The least length of time that is more than none: a microsecond."""
 
@@ -116,7 +122,7 @@ def seconds_in(function: str, least: float = 0.0, **option: Any) -> float:
     BuildError if it is not finite, or less than `least`."""
     ((name, value),) = option.items()
     if is_duration(value):
-        seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
+        seconds = in_seconds(value)
         if seconds >= least:
             return seconds
     said = f"at least {least:g}" if least else "not negative"

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from math import inf
 from typing import Any
@@ -571,9 +571,10 @@ class TableReader(LeasedSource[Row]):
         known at the last count has been `emitted`; `redelivered` rows, which had been claimed
         before; `reverted` to be tried again, `snoozed` by their handler, `cancelled` while they
         were in work here, and `dead`, which failed for good; whether the queue is `paused`; rows
-        that were `scheduled`, enqueued here for a periodic job; `bad_rows`,
-        `lost_leases`, `reconnects`, how often the database was unavailable, and `waited`, the
-        seconds in which the table did not answer, beyond four at a time.
+        that were `scheduled`, enqueued here for a periodic job, and the `periodic` jobs, with name,
+        schedule, `next` and `last` time in seconds since 1970, and how many times were `missed`;
+        `bad_rows`, `lost_leases`, `reconnects`, how often the database was unavailable, and
+        `waited`, the seconds in which the table did not answer, beyond four at a time.
         """
         return {
             **super().statistics(),
@@ -587,6 +588,9 @@ class TableReader(LeasedSource[Row]):
             "snoozed": self.ledger.snoozed,
             "cancelled": self.ledger.cancellations,
             "paused": self._is_paused,
+            "periodic": []
+            if self._scheduler is None
+            else [asdict(job) for job in self._scheduler.planned.values()],
             "scheduled": 0 if self._scheduler is None else self._scheduler.count,
             "dead": self.ledger.dead,
             "bad_rows": self._bad,

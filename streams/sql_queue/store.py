@@ -33,6 +33,7 @@ __all__ = [
     "Failure",
     "Insertion",
     "NotHeld",
+    "PeriodicJob",
     "Refused",
     "Row",
     "Settlement",
@@ -221,6 +222,19 @@ class Enqueued(NamedTuple):
     payload: str
     run_at: float | None = None
     priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodicJob:
+    """A periodic job as the database has it: its name and schedule, the `next` of its times and the
+    `last` for which a row was enqueued (None before the first), in seconds since 1970, and how many
+    of its times were `missed`: no reader was running until a minute later."""
+
+    name: str
+    schedule: str
+    next: float
+    last: float | None = None
+    missed: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -473,13 +487,16 @@ class Store(ABC):
         already."""
 
     @abstractmethod
-    async def planned(self) -> dict[str, float]:
-        """The next time of each periodic job, in seconds since 1970."""
+    async def planned(self) -> dict[str, PeriodicJob]:
+        """The periodic jobs by their names, also those that nobody runs any more."""
 
     @abstractmethod
-    async def move(self, name: str, time: float, after: float, rows: list[Enqueued]) -> bool:
-        """Let the next time of a periodic job be the one `after`, and enqueue rows, in one
-        transaction; False if it was not `time` any more, and nothing was done."""
+    async def move(
+        self, name: str, time: float, after: float, rows: list[Enqueued], missed: int = 0
+    ) -> bool:
+        """Let the next time of a periodic job be the one `after`, with so many more `missed`, and
+        enqueue rows, in one transaction; False if it was not `time` any more, and nothing was
+        done."""
 
     @abstractmethod
     async def changed(self, within: float) -> bool:

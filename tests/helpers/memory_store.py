@@ -10,7 +10,7 @@ from typing import Any
 from penstock.streams.delivery.commit import Parts
 from penstock.streams.sql_queue import Claim, ClaimTerms, Layout, Row, Settlement, Store
 from penstock.streams.sql_queue.schema import Upsert
-from penstock.streams.sql_queue.store import Enqueued
+from penstock.streams.sql_queue.store import Enqueued, PeriodicJob
 
 __all__ = ["MemoryStore"]
 
@@ -116,10 +116,12 @@ class MemoryStore(Store):
     async def plan(self, name: str, schedule: str, first: float) -> None:
         raise NotImplementedError
 
-    async def planned(self) -> dict[str, float]:
+    async def planned(self) -> dict[str, PeriodicJob]:
         raise NotImplementedError
 
-    async def move(self, name: str, time: float, after: float, rows: list[Enqueued]) -> bool:
+    async def move(
+        self, name: str, time: float, after: float, rows: list[Enqueued], missed: int = 0
+    ) -> bool:
         raise NotImplementedError
 
     async def is_paused(self) -> bool:

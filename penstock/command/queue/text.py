@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from penstock.command.output import aligned
 from penstock.streams.sql_queue.analytics.history import History, Kind, Trend
 from penstock.streams.sql_queue.analytics.statistics import Poller, QueueStats, Times
+from penstock.streams.sql_queue.store import PeriodicJob
 
 __all__ = ["as_text", "hours_as_text", "kinds_as_text", "span"]
 
@@ -17,6 +18,7 @@ def as_text(name: str, stats: QueueStats) -> str:
     oldest = stats.oldest_waiting
     line = "" if oldest is None else f"; row {oldest.id} is first, due for {span(oldest.seconds)}"
     delayed = f"; {stats.delayed:,} of the waiting and failed are not due" if stats.delayed else ""
+    snoozed = f"; {stats.snoozed:,} snoozed" if stats.snoozed else ""
     expired = f"; the lease of {stats.expired:,} has run out" if stats.expired else ""
     repeated = f", {_deliveries(stats.repeated)} repeated" if stats.repeated else ""
     dead = f", {_rate(stats.death_rate)} failed for good" if stats.death_rate else ""
@@ -24,7 +26,7 @@ def as_text(name: str, stats: QueueStats) -> str:
     empty = f"; empty in {span(stats.empty_in)}" if stats.empty_in else ""
     lines = [
         f"{name}{' (paused)' if stats.paused else ''}:",
-        f"  waiting   {stats.waiting:,}{line}{delayed}",
+        f"  waiting   {stats.waiting:,}{line}{delayed}{snoozed}",
         *_priorities(stats),
         f"  failed    {stats.failed:,}, to be tried again",
         f"  in work   {stats.in_work:,}{expired}",
@@ -39,6 +41,9 @@ def as_text(name: str, stats: QueueStats) -> str:
     if stats.pollers:
         heading = ("poller", "in work", "expired", "finished", "rows/s", "s a row")
         lines += aligned([heading, *map(_poller, stats.pollers)])
+    if stats.periodic:
+        jobs = ("periodic", "schedule", "next (UTC)", "last (UTC)", "missed")
+        lines += aligned([jobs, *map(_periodic, stats.periodic)])
     return "\n".join([*lines, ""])
 
 
@@ -133,6 +138,11 @@ def span(seconds: float) -> str:
 def _times(name: str, times: Times) -> tuple[str, ...]:
     numbers = (times.mean, times.p50, times.p95, times.p99, times.max)
     return (name, *(f"{number:,.3f}" for number in numbers))
+
+
+def _periodic(job: PeriodicJob) -> tuple[str, ...]:
+    times = ("" if at is None else f"{_time(at):%Y-%m-%d %H:%M:%S}" for at in (job.next, job.last))
+    return (job.name, job.schedule, *times, f"{job.missed:,}")
 
 
 def _poller(poller: Poller) -> tuple[str, ...]:

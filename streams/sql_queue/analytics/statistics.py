@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.streams.base.errors import BuildError
-from penstock.streams.sql_queue.store import CANCELLED, Store
+from penstock.streams.sql_queue.store import CANCELLED, PeriodicJob, Store
 
 __all__ = [
     "CAME",
@@ -75,7 +75,8 @@ class QueueStats:
     from when a row was due until it was claimed for the last time, None also where the table does
     not say when rows came; `time_in_work` from then until it was finished. `priorities` are those
     of the rows that wait or are to be tried again, each with their number; empty if there are none
-    but 0. `paused` is whether readers claim nothing for now. `at` is seconds since 1970.
+    but 0. `paused` is whether readers claim nothing for now. `snoozed` of the waiting were put off
+    by their handler. `periodic` are the jobs of the queue's readers. `at` is seconds since 1970.
     """
 
     at: float
@@ -99,6 +100,8 @@ class QueueStats:
     priorities: tuple[tuple[int, int], ...] = ()
     paused: bool = False
     cancelled: int = 0
+    snoozed: int = 0
+    periodic: tuple[PeriodicJob, ...] = ()
 
 
 # A clock that was set back never makes a time negative. In a user's own table both may be null.
@@ -112,6 +115,9 @@ _SINCE = "{now} - :window * {second}"
 # known, so they would stay open in what is computed from rows that came and ended.
 CAME = "({status} IN (0, 9) OR {status} IN (1, -1) AND {finished} IS NOT NULL)"
 
+# What was claimed and given back has no time at which its work began.
+SNOOZED = "{status} = 0 AND {started} IS NOT NULL AND {attempts} = 0 AND {error} IS NULL"
+
 _COUNTS = f"""SELECT {{seconds}}{{now}}),
     count(*) FILTER (WHERE {{status}} = 0 AND {{error}} IS NULL),
     count(*) FILTER (WHERE {{status}} = 0 AND NOT {{is_due}}),
@@ -121,6 +127,7 @@ _COUNTS = f"""SELECT {{seconds}}{{now}}),
     count(*) FILTER (WHERE {{status}} = 1),
     count(*) FILTER (WHERE {{status}} = -1),
     count(*) FILTER (WHERE {{status}} = -1 AND {{error}} = :cancelled),
+    count(*) FILTER (WHERE {SNOOZED}),
     count(*) FILTER (WHERE {CAME} AND {{enqueued}} > {_SINCE}),
     count(*) FILTER (WHERE {{status}} = 1 AND {{finished}} > {_SINCE}),
     count(*) FILTER (WHERE {{status}} = -1 AND {{finished}} > {_SINCE}),
@@ -194,7 +201,7 @@ async def measure(store: Store, window: float) -> QueueStats:
     window = float(window)
     ((at, *numbers),) = await store.read(_COUNTS, window=window, cancelled=CANCELLED)
     (*states, arrived, done, died, repeated) = map(int, numbers)
-    waiting, delayed, failed, in_work, expired, finished, dead, cancelled = states
+    waiting, delayed, failed, in_work, expired, finished, dead, cancelled, snoozed = states
     summary = [times_of(store, row[1:]) for row in await store.read(_TIMES, window=window)]
     time_waiting, time_in_work = summary[0] if summary else (None, None)
     oldest = await store.read(_OLDEST)
@@ -226,6 +233,8 @@ async def measure(store: Store, window: float) -> QueueStats:
         else (),
         paused=await store.is_paused(),
         cancelled=cancelled,
+        snoozed=snoozed,
+        periodic=tuple((await store.planned()).values()),
     )
 
 

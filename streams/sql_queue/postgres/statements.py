@@ -39,7 +39,7 @@ __all__ = [
     "INSERT",
     "IN_RANGE",
     "IS_MIXED",
-    "IS_PAUSED",
+    "IS_THERE",
     "KEEP_KEYS",
     "LEASE_KEYS",
     "LEASE_SUSPECT_KEY",
@@ -683,17 +683,19 @@ AND {status} = -1 AND {token} IS NULL AND {error} = :why"""
 CREATE_PERIODIC = (
     CREATE[0],
     """CREATE TABLE IF NOT EXISTS {periodic} (
-    name text PRIMARY KEY, schedule text NOT NULL, next double precision NOT NULL)""",
+    name text PRIMARY KEY, schedule text NOT NULL, next double precision NOT NULL,
+    last double precision, missed bigint NOT NULL DEFAULT 0)""",
 )
 PLAN = """INSERT INTO {periodic} AS p (name, schedule, next) VALUES (:name, :schedule, :first)
 ON CONFLICT (name) DO UPDATE SET schedule = excluded.schedule, next = excluded.next
 WHERE p.schedule <> excluded.schedule"""
-PLANNED = "SELECT name, next FROM {periodic}"
-MOVE = """UPDATE {periodic} SET next = (:after)::float8
+PLANNED = "SELECT name, schedule, next, last, missed FROM {periodic} ORDER BY name"
+MOVE = """UPDATE {periodic} AS p SET next = (:after)::float8,
+    last = coalesce((:last)::float8, p.last), missed = p.missed + :missed
 WHERE name = :name AND next = (:time)::float8 RETURNING name"""
 TIME = "SELECT date_part('epoch', clock_timestamp())"
 
-IS_PAUSED = "SELECT to_regclass(:table) IS NOT NULL"
+IS_THERE = "SELECT to_regclass(:table) IS NOT NULL"
 PAUSE = (CREATE[0], "CREATE TABLE IF NOT EXISTS {paused} AS SELECT now() AS since")
 RESUME = (CREATE[0], "DROP TABLE IF EXISTS {paused}")
 

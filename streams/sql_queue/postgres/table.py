@@ -27,6 +27,7 @@ from penstock.streams.sql_queue.schema import NUMBERS, OWN, PRIORITY, Layout, Up
 from penstock.streams.sql_queue.store import (
     DatabaseLost,
     Enqueued,
+    PeriodicJob,
     Refused,
     Store,
     columns_of,
@@ -438,7 +439,7 @@ class PostgresTable(Store):
 
     async def is_paused(self) -> bool:
         async with self._using() as db:
-            found = await self._all(db, sql.IS_PAUSED, {"table": self._names["paused"]})
+            found = await self._all(db, sql.IS_THERE, {"table": self._names["paused"]})
         return bool(found[0][0])
 
     async def pause(self, paused: bool) -> None:
@@ -458,13 +459,20 @@ class PostgresTable(Store):
                 await self._all(db, statement, {"table": self._names["table"]})
             await self._all(db, sql.PLAN, values)
 
-    async def planned(self) -> dict[str, float]:
+    async def planned(self) -> dict[str, PeriodicJob]:
         async with self._using() as db:
-            return dict(await self._all(db, sql.PLANNED))
+            if not (await self._all(db, sql.IS_THERE, {"table": self._names["periodic"]}))[0][0]:
+                return {}
+            found = await self._all(db, sql.PLANNED)
+        return {row[0]: PeriodicJob(*row) for row in found}
 
-    async def move(self, name: str, time: float, after: float, rows: list[Enqueued]) -> bool:
+    async def move(
+        self, name: str, time: float, after: float, rows: list[Enqueued], missed: int = 0
+    ) -> bool:
+        last = rows[-1].run_at if rows else None
+        values = {"name": name, "time": time, "after": after, "last": last, "missed": missed}
         async with self._transaction(durable=True) as db:
-            if not await self._all(db, sql.MOVE, {"name": name, "time": time, "after": after}):
+            if not await self._all(db, sql.MOVE, values):
                 return False
             await self.insert(db, None, rows)
         return True

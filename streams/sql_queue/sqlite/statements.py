@@ -23,8 +23,8 @@ __all__ = [
     "GO_ON_WITH_KEYS",
     "HAS_SUSPECTS",
     "HAS_SUSPECT_KEYS",
+    "HAS_TABLE",
     "IS_MIXED",
-    "IS_PAUSED",
     "LAST",
     "LEASE_KEYS",
     "LEASE_SUSPECT_KEY",
@@ -362,16 +362,18 @@ CANCELLED = """SELECT {id} FROM {table}
 WHERE {id} IN ({some}) AND {status} = -1 AND {token} IS NULL AND {error} = :why"""
 
 CREATE_PERIODIC = """CREATE TABLE IF NOT EXISTS {periodic} (
-    name TEXT PRIMARY KEY, schedule TEXT NOT NULL, next REAL NOT NULL)"""
+    name TEXT PRIMARY KEY, schedule TEXT NOT NULL, next REAL NOT NULL, last REAL,
+    missed INTEGER NOT NULL DEFAULT 0)"""
 PLAN = """INSERT INTO {periodic} AS p (name, schedule, next) VALUES (:name, :schedule, :first)
 ON CONFLICT (name) DO UPDATE SET schedule = excluded.schedule, next = excluded.next
 WHERE p.schedule <> excluded.schedule"""
-PLANNED = "SELECT name, next FROM {periodic}"
-MOVE = """UPDATE {periodic} SET next = :after WHERE name = :name AND next = :time
-RETURNING name"""
+PLANNED = "SELECT name, schedule, next, last, missed FROM {periodic} ORDER BY name"
+MOVE = """UPDATE {periodic} SET next = :after, last = coalesce(:last, last),
+    missed = missed + :missed
+WHERE name = :name AND next = :time RETURNING name"""
 
 # Its name is a literal.
-IS_PAUSED = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = :name"
+HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = :name"
 PAUSE = """CREATE TABLE IF NOT EXISTS {paused} AS
 SELECT strftime('%Y-%m-%dT%H:%M:%fZ') AS since"""
 RESUME = "DROP TABLE IF EXISTS {paused}"

@@ -39,6 +39,7 @@ from penstock.streams.sql_queue.sqlite.lock_queue import LockQueue
 from penstock.streams.sql_queue.store import (
     DatabaseLost,
     Enqueued,
+    PeriodicJob,
     Refused,
     Store,
     columns_of,
@@ -461,7 +462,7 @@ class SqliteTable(Store):
         name = f"{self.layout.parts[-1]}_paused"
 
         def look(db: sqlite3.Connection) -> list[Any]:
-            return self._all(db, sql.IS_PAUSED, {"name": name})
+            return self._all(db, sql.HAS_TABLE, {"name": name})
 
         return bool(await self._transaction(look, writing=False))
 
@@ -482,12 +483,21 @@ class SqliteTable(Store):
 
         await self._transaction(work)
 
-    async def planned(self) -> dict[str, float]:
-        found = await self._transaction(lambda db: self._all(db, sql.PLANNED), writing=False)
-        return dict(found)
+    async def planned(self) -> dict[str, PeriodicJob]:
+        name = f"{self.layout.parts[-1]}_periodic"
 
-    async def move(self, name: str, time: float, after: float, rows: list[Enqueued]) -> bool:
-        values = {"name": name, "time": time, "after": after}
+        def look(db: sqlite3.Connection) -> list[Any]:
+            there = self._all(db, sql.HAS_TABLE, {"name": name})
+            return self._all(db, sql.PLANNED) if there else []
+
+        found = await self._transaction(look, writing=False)
+        return {row[0]: PeriodicJob(*row) for row in found}
+
+    async def move(
+        self, name: str, time: float, after: float, rows: list[Enqueued], missed: int = 0
+    ) -> bool:
+        last = rows[-1].run_at if rows else None
+        values = {"name": name, "time": time, "after": after, "last": last, "missed": missed}
 
         def work(db: sqlite3.Connection) -> bool:
             if not self._all(db, sql.MOVE, values):

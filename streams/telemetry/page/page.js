@@ -336,6 +336,11 @@ function restoringFact({ partition, done, total, per_second: rate, left }) {
   return `restores partition ${partition}: ${count(done)} of ${count(total)} records${speed}${rest}`;
 }
 
+function jobFact({ name, next, missed }) {
+  const left = next - Date.now() / 1000;
+  return `${name} ${left > 0 ? `in ${duration(left)}` : "is due"}${missed ? `, ${count(missed)} missed` : ""}`;
+}
+
 function factsOf(stage, numbers) {
   const facts = [];
   if (stage.kind === "source") {
@@ -348,6 +353,7 @@ function factsOf(stage, numbers) {
     if (numbers.buffered) facts.push(`${count(numbers.buffered)} buffered`);
     if (numbers.paused) facts.push("paused");
     if (numbers.snoozed) facts.push(`${count(numbers.snoozed)} snoozed`);
+    for (const job of numbers.periodic ?? []) facts.push(jobFact(job));
     if (numbers.cancelled) facts.push(`${count(numbers.cancelled)} cancelled`);
     if (numbers.redelivered) facts.push(`${count(numbers.redelivered)} again`);
     if (numbers.reconnects) facts.push(`${count(numbers.reconnects)} reconnects`);

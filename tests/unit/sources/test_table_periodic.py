@@ -6,7 +6,8 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -17,7 +18,8 @@ from hypothesis import strategies as st
 from penstock import Periodic, collect, read_table
 from penstock.streams.base.errors import BuildError, MissingExtra
 from penstock.streams.sql_queue import Store, open_store
-from penstock.streams.sql_queue.store import Enqueued
+from penstock.streams.sql_queue.analytics.statistics import measure
+from penstock.streams.sql_queue.store import Enqueued, PeriodicJob
 from tests.helpers.until import until
 
 EVERY = 0.2
@@ -92,13 +94,18 @@ def test_times_at_which_no_reader_ran_are_made_up_for_as_the_job_says(
             assert await times_of(store) == expected
             found = await store.read("SELECT DISTINCT t.{priority} FROM {table} AS t")
             assert found == [(7,)] * bool(count)
+            (found_job,) = (await measure(store, 60.0)).periodic
+            next_one, last = (now // hour + 1) * hour, first + 2 * hour if count else None
+            assert found_job == PeriodicJob("job", job.text, next_one, last, 3)
+            (shown,) = running.statistics()["stages"][0]["periodic"]
+            assert shown == asdict(found_job)
 
     run(work())
 
 
 async def until_planned(store: Store, time: float) -> None:
     for _ in range(1_000):
-        if (await store.planned())["job"] == time:
+        if (await store.planned())["job"].next == time:
             return
         await asyncio.sleep(0.01)
     pytest.fail(f"the next time is not {time}")
@@ -109,14 +116,14 @@ def test_a_row_is_enqueued_only_by_who_moves_the_time(database: str) -> None:
         async with opened(database) as one, opened(database) as other:
             await one.plan("job", "every 1", 10.0)
             await other.plan("job", "every 1", 99.0)
-            assert await one.planned() == {"job": 10.0}
+            assert await one.planned() == {"job": PeriodicJob("job", "every 1", 10.0)}
             row = [Enqueued("{}", 10.0)]
-            assert await one.move("job", 10.0, 11.0, row)
+            assert await one.move("job", 10.0, 11.0, row, 3)
             assert not await other.move("job", 10.0, 11.0, row)
             assert await times_of(one) == [10.0]
             # Another schedule begins anew.
             await other.plan("job", "every 2", 20.0)
-            assert await one.planned() == {"job": 20.0}
+            assert await one.planned() == {"job": PeriodicJob("job", "every 2", 20.0, 10.0, 3)}
 
     run(work())
 
@@ -175,13 +182,23 @@ def test_a_wrong_schedule_is_refused(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"every": "5m"}, r"every='5m'\): a number of seconds is needed, at least 0.1"),
+        (
+            {"every": "5m"},
+            r"every='5m'\): seconds, or a timedelta, .* at least 0.1",
+        ),
         ({"cron": "0 2 * * *", "tz": "UTC"}, r"tz='UTC'\): a zone is needed, such as ZoneInfo\("),
     ],
 )
 def test_a_wrong_schedule_is_told_what_it_needs(options: dict[str, Any], told: str) -> None:
     with pytest.raises(BuildError, match=told):
         Periodic({}, **options)
+
+
+def test_the_same_time_as_a_timedelta_is_the_same_schedule() -> None:
+    job, same = Periodic({}, every=timedelta(minutes=5)), Periodic({}, every=300.0)
+    assert job.text == same.text == "every 300.0"
+    assert next(job.times(0.0)) == 300.0
+    assert job.latest(700.0) == 600.0
 
 
 def test_a_payload_that_is_no_object_and_jobs_that_are_none_are_refused() -> None:

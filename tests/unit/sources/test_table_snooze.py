@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -133,7 +134,21 @@ def test_a_row_that_failed_before_keeps_its_error_and_attempts_when_it_is_snooze
                 assert await store.settle(Settlement(failed=[ending]), terms) == []
                 assert await ends(store) == [(1, 0, 1, "boom")]
             stats = await measure(store, 60)
-            assert (stats.waiting, stats.failed) == (0, 1)
+            assert (stats.waiting, stats.failed, stats.snoozed) == (0, 1, 0)
+
+    run(work())
+
+
+def test_the_statistics_of_a_queue_count_the_rows_that_are_snoozed(database: str) -> None:
+    async def work() -> None:
+        async with opened(database) as store:
+            await store.put(["{}"] * 4)
+            rows = (await store.claim(3, ClaimTerms("me"))).rows
+            endings = [Failure(row, "", 90.0, snoozed=True) for row in rows[:2]]
+            ending = Settlement(failed=endings, returned=rows[2:])
+            assert await store.settle(ending, ClaimTerms("me")) == []
+            stats = await measure(store, 60)
+            assert (stats.waiting, stats.delayed, stats.snoozed) == (4, 2, 2)
 
     run(work())
 
@@ -149,8 +164,12 @@ def test_with_a_source_that_cannot_give_an_event_again_snooze_is_an_error() -> N
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf"), "1", True, None])
 def test_snooze_takes_seconds(seconds: Any) -> None:
-    with pytest.raises(BadArgument, match="seconds of 0 or more"):
+    with pytest.raises(BadArgument, match="seconds, or a timedelta, of 0 or more"):
         Snooze(seconds)
+
+
+def test_snooze_takes_a_timedelta() -> None:
+    assert Snooze(timedelta(minutes=2)).seconds == 120.0
 
 
 def test_some_types_of_errors_make_a_row_dead_at_once_while_others_are_tried_again(

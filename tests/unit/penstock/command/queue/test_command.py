@@ -21,6 +21,8 @@ from penstock import collect, from_iterable, read_table, run, write_table
 from penstock.command.interrupt import raising
 from penstock.streams.sql_queue import ClaimTerms, Failure, Settlement, Store, open_store
 from penstock.streams.sql_queue.sqlite import table as sqlite_table
+from penstock.streams.sql_queue.store import Enqueued
+from penstock.streams.sql_queue.upkeep import cancel
 from tests.helpers.beside import make_own
 
 Penstock = Callable[..., Any]
@@ -654,6 +656,29 @@ def test_cancel_names_the_rows_that_have_ended_and_those_that_do_not_exist(
     assert [row["id"] for row in dead] == [2, 3, 4]
     assert dead[1]["error"].startswith("Cancelled")
     assert penstock("queue", "cancel", url, "--id", "5").status == 0
+
+
+def test_stats_show_periodic_jobs_and_snoozed_and_cancelled_rows(
+    penstock: Penstock, url: str
+) -> None:
+    async def work(store: Store) -> None:
+        rows = (await store.claim(1, TERMS)).rows
+        await store.settle(Settlement(failed=[Failure(rows[0], "", 60.0, snoozed=True)]), TERMS)
+        await cancel(store, [5], [])
+        await store.plan("sweep", "every 60", 0.0)
+        await store.move("sweep", 0.0, 120.0, [Enqueued("{}", 60.0)], 2)
+
+    within(url, work)
+    text = penstock("queue", "stats", url).out
+    assert "; 1 snoozed\n" in text
+    assert "dead      2, 1 of them cancelled\n" in text
+    shown = " ".join(text.partition("  periodic ")[2].split())
+    assert shown.endswith("missed sweep every 60 1970-01-01 00:02:00 1970-01-01 00:01:00 2")
+    numbers = orjson.loads(penstock("queue", "stats", url, "--json").out)
+    assert (numbers["snoozed"], numbers["cancelled"]) == (1, 1)
+    assert numbers["periodic"] == [
+        {"name": "sweep", "schedule": "every 60", "next": 120.0, "last": 60.0, "missed": 2}
+    ]
 
 
 def test_pause_and_resume_say_what_they_have_changed(penstock: Penstock, database: str) -> None:
