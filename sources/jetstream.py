@@ -28,10 +28,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
+from penstock.streams.base.duration import is_duration
 from penstock.streams.base.errors import BuildError
 from penstock.streams.base.extras import require
 from penstock.streams.base.recorded import recorded
-from penstock.streams.base.validation import is_duration, is_text
+from penstock.streams.base.validation import is_text
 from penstock.streams.failures.policy import OnBadInput, check_bad_input, routed_by
 from penstock.streams.nats.client.addresses import Servers, addresses_of
 from penstock.streams.pipelines.flowable import Flowable

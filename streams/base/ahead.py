@@ -7,8 +7,9 @@ from datetime import date, datetime, timedelta
 from math import inf
 from typing import Any, Final
 
+from penstock.streams.base.duration import in_seconds, is_duration
 from penstock.streams.base.errors import BuildError, TimeAhead, describe
-from penstock.streams.base.validation import in_seconds, is_duration, unit_of
+from penstock.streams.base.validation import unit_of
 
 __all__ = ["MAX_AHEAD", "Ahead", "MaxAhead", "check_max_ahead"]
 

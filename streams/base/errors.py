@@ -10,6 +10,8 @@ from collections.abc import Callable, Coroutine
 from inspect import isasyncgenfunction, iscoroutinefunction, isfunction
 from typing import TYPE_CHECKING, cast
 
+from penstock.streams.base.duration import in_seconds, is_duration
+
 if TYPE_CHECKING:
     from datetime import timedelta
     from traceback import StackSummary
@@ -253,9 +255,6 @@ class Snooze(PenstockError):
     """
 
     def __init__(self, seconds: float | timedelta) -> None:
-        # Imported here: it imports this module.
-        from penstock.streams.base.validation import in_seconds, is_duration
-
         if not is_duration(seconds):
             raise BadArgument(
                 f"Snooze({seconds!r}): seconds, or a timedelta, of 0 or more are needed"

@@ -16,11 +16,12 @@ from inspect import (
     iscoroutinefunction,
     signature,
 )
-from math import inf, isfinite, nan
+from math import isfinite, nan
 from operator import index
 from types import FunctionType
 from typing import Any, cast
 
+from penstock.streams.base.duration import in_seconds, is_duration
 from penstock.streams.base.errors import BadArgument, BuildError, describe
 
 __all__ = [
@@ -29,13 +30,11 @@ __all__ = [
     "check_count",
     "check_share",
     "given",
-    "in_seconds",
     "is_async",
     "is_async_iterable",
     "is_at_least",
     "is_coroutine_function",
     "is_count",
-    "is_duration",
     "is_iterable",
     "is_positive",
     "is_text",
@@ -99,18 +98,6 @@ def is_at_least(value: Any, least: float) -> bool:
         return bool(value >= least)
     except TypeError:
         return False
-
-
-def is_duration(value: Any) -> bool:
-    """Whether `value` is a finite length of time, a number or a timedelta, and not negative."""
-    if isinstance(value, timedelta):
-        return value >= timedelta(0)
-    return is_at_least(value, 0) and value != inf
-
-
-def in_seconds(duration: float | timedelta) -> float:
-    """The seconds of a length of time, a number or a timedelta."""
-    return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
 
 
 LEAST = 1e-6

@@ -14,9 +14,10 @@ from operator import length_hint
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from penstock.streams.base.ahead import MAX_AHEAD, MaxAhead, check_max_ahead
+from penstock.streams.base.duration import in_seconds, is_duration
 from penstock.streams.base.errors import BuildError, add_note, describe
 from penstock.streams.base.keys import By, Key, key_name
-from penstock.streams.base.validation import is_count, is_duration, is_positive
+from penstock.streams.base.validation import is_count, is_positive
 from penstock.streams.execution.handler import called_name
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import OnError, routed_by
@@ -128,8 +129,7 @@ class Rule:
 
     @property
     def seconds_late(self) -> float:
-        late = self.lateness
-        return late.total_seconds() if isinstance(late, timedelta) else late
+        return in_seconds(self.lateness)
 
     def _refuse(self, what: str, wanted: str) -> None:
         raise BuildError(f"{self.stage}({what}): give {wanted}")

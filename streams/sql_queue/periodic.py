@@ -10,9 +10,10 @@ from functools import partial
 from itertools import chain, islice, takewhile
 from typing import Any, Literal
 
+from penstock.streams.base.duration import in_seconds
 from penstock.streams.base.errors import BuildError
 from penstock.streams.base.extras import missing_extra
-from penstock.streams.base.validation import in_seconds, seconds_in
+from penstock.streams.base.validation import seconds_in
 from penstock.streams.sql_queue.reconnect import Reconnecting
 from penstock.streams.sql_queue.store import Enqueued, PeriodicJob, Store, payload_of
 
