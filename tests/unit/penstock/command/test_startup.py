@@ -18,8 +18,8 @@ LOADED = {
     "penstock.operators": "adaptive_flat_map distinct_within group_by spread",
     "penstock.sinks": "jsonl",
     "penstock.sources": "jsonl",
-    "penstock.streams.base": "ahead clock compiled duration errors extras keys pages recorded take_front "
-    "validation",
+    "penstock.streams.base": "ahead clock compiled duration errors extras keys pages recorded "
+    "take_front validation",
     "penstock.streams.boundary": "async_items inner_stream once",
     "penstock.streams.diagnostics": "blocked_loop current loop_lag",
     "penstock.streams.event_time": "above",
