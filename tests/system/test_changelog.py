@@ -111,7 +111,7 @@ def test_results_without_states_are_written_once_if_the_answer_to_their_commit_i
     one = make()
     one.open()
     one.adopt(0, 1)
-    finish = one._finish
+    finish = one._transactions._finish
 
     def lose_the_answer() -> None:
         if is_made:
@@ -120,10 +120,10 @@ def test_results_without_states_are_written_once_if_the_answer_to_their_commit_i
 
     topic = kafka_brokers.topic()
     unit = Unit(parts={Results(topic): [b"a", b"b"]})
-    monkeypatch.setattr(one, "_finish", lose_the_answer)
+    monkeypatch.setattr(one._transactions, "_finish", lose_the_answer)
     with nullcontext() if is_made else pytest.raises(NotNow):
         one.commit(unit)
-    monkeypatch.setattr(one, "_finish", finish)
+    monkeypatch.setattr(one._transactions, "_finish", finish)
     one.commit(Unit(parts={Results(topic): [b"c"]}))
     one.close()
     found = [record.value() for record in kafka_brokers.read(topic, 1)]

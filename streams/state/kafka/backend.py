@@ -9,13 +9,11 @@ there is no copy of it. Source: KIP-447, and the state stores of Kafka Streams.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from tempfile import TemporaryDirectory
 from threading import Event, Lock
-from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, cast
+from time import monotonic
+from typing import Any, cast
 from uuid import uuid4
 
 from penstock.streams.base.errors import CannotOpen
@@ -25,29 +23,17 @@ from penstock.streams.state.backend import (
     KeptStage,
     Moved,
     NotNow,
-    PartsRefused,
     Restoring,
     Row,
     Unit,
 )
 from penstock.streams.state.copy import Copy
-from penstock.streams.state.kafka.calls import Calls, NoAnswer
-from penstock.streams.state.kafka.changelog import COMMIT, Change, records_of, stage_record
+from penstock.streams.state.kafka.changelog import Change
 from penstock.streams.state.kafka.standby import Standby
-from penstock.streams.state.kafka.topic import MOST_BYTES, Topic
-
-if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Producer
+from penstock.streams.state.kafka.topic import Topic
+from penstock.streams.state.kafka.transactions import Transactions
 
 __all__ = ["Kafka"]
-
-# Seconds in which brokers answer, and after which a call of the client will not return any more.
-_ANSWER = 10.0
-_LONGEST = 30.0
-# Seconds after which brokers abort a transaction that was left open.
-_TRANSACTION = 10.0
-# Seconds between two attempts to find out whether a transaction has happened.
-_PAUSE = 0.2
 
 
 class Kafka:
@@ -74,7 +60,6 @@ class Kafka:
         self._folder = local or cast(TemporaryDirectory[str], self._temporary).name
         self._copy = Copy(os.path.join(self._folder, "states"))
         self._lock: int | None = None
-        self._id = ""
         self._is_prepared = False
         # Of the above, which several partitions need that come together.
         self._preparing = Lock()
@@ -88,13 +73,7 @@ class Kafka:
         self._told: set[int] = set()
         self._stops: dict[int, Event] = {}
         self._progress: dict[int, Restoring] = {}
-        self._producer: Producer | None = None
-        self._calls: Calls | None = None
-        self._is_initialised = False
-        # Of the transaction in progress: the next offset of each partition, and records that were
-        # refused.
-        self._next: dict[int, int] = {}
-        self._refused: list[tuple[Any, KafkaError]] = []
+        self._transactions = Transactions(self._topic, self._has_commit)
 
     def open_to_read(self) -> None:
         """Read all that is committed, of all partitions. Raises CannotOpen if there is no topic."""
@@ -120,7 +99,7 @@ class Kafka:
             os.path.join(self._folder, "lock"),
             "another run has its copy there. Give each member a folder of its own by local=.",
         )
-        self._id = self._read_id()
+        self._transactions.id = self._read_id()
         self._adopted.clear()
         self._told.clear()
         self._is_prepared = False
@@ -156,7 +135,7 @@ class Kafka:
         if self._standby is not None:
             self._standby.close()
             self._standby = None
-        self._drop_producer()
+        self._transactions.close()
         self._adopted.clear()
         self._own.clear()
         self._copy.close()
@@ -185,8 +164,7 @@ class Kafka:
         units = {number: Unit(gone={stage: gone}) for number, gone in keys.items()}
         self._stages.pop(stage, None)
         if units:
-            self._transact(Unit(partitions=units))
-            self._copy.write(units, self._next)
+            self._write(Unit(partitions=units))
         self._copy.forget(stage)
 
     # Partitions.
@@ -322,9 +300,7 @@ class Kafka:
             unit.partitions[min(self._adopted)] = Unit()
         if not any(places for _, places in unit.fences):
             raise NotNow("this member is not in the group now")
-        self._transact(unit)
-        self._copy.write(unit.partitions, self._next)
-        self._told |= unit.partitions.keys()
+        self._write(unit)
 
     def _add_over(self, unit: Unit) -> None:
         """Delete rows that are over, except for those that the unit writes."""
@@ -339,219 +315,19 @@ class Kafka:
                     of_it = unit.partitions.setdefault(number, Unit())
                     of_it.gone.setdefault(stage, []).append(key)
 
-    def _transact(self, unit: Unit) -> None:
-        """Write a unit in one transaction. Raises NotNow, PartsRefused and CannotOpen."""
-        from confluent_kafka import KafkaException
+    def _write(self, unit: Unit) -> None:
+        new = unit.partitions.keys() - self._told
+        next_ = self._transactions.write(unit, self._stages.values(), new)
+        self._copy.write(unit.partitions, next_)
+        self._told |= unit.partitions.keys()
 
-        commit = uuid4().bytes
-        self._next, self._refused = {}, []
-        try:
-            self._send(unit, commit)
-        except (KafkaException, NoAnswer) as raised:
-            self._abort(raised)
-            self._raise_refused(unit)
-            raise NotNow(_why(raised)) from None
-        except BaseException:
-            self._abort(None)
-            raise
-        try:
-            self._finish()
-        except (KafkaException, NoAnswer) as raised:
-            fault = raised.args[0] if raised.args else None
-            if fault is not None and fault.txn_requires_abort():
-                self._abort(raised)
-                self._raise_refused(unit)
-                raise NotNow(_why(raised)) from None
-            if not self._has_happened(unit, commit):
-                raise NotNow(_why(raised)) from None
-
-    def _send(self, unit: Unit, commit: bytes) -> None:
-        producer = self._ready()
-        self._call(producer.begin_transaction)
-        for number, of_it in unit.partitions.items():
-            if number not in self._told:
-                for stage in self._stages.values():
-                    self._write(number, *stage_record(stage))
-            for record in records_of(of_it):
-                self._write(number, *record)
-            self._write(number, COMMIT, commit)
-        for kind, values in unit.parts.items():
-            kind.write(self, values)
-        for metadata, places in unit.fences:
-            self._call(partial(producer.send_offsets_to_transaction, places, metadata, _ANSWER))
-
-    def _write(self, number: int, key: bytes, value: bytes | None) -> None:
-        self.produce((key, value), self._topic.name, value, key, partition=number, is_state=True)
-
-    def produce(
-        self,
-        part: Any,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        *,
-        is_state: bool = False,
-        **rest: Any,
-    ) -> None:
-        """Write a record in the transaction that is under way, for a part that is refused if the
-        record is."""
-        from confluent_kafka import KafkaException
-
-        producer = self._producer
-        assert producer is not None
-        answer = partial(self._answered, part, is_state)
-        while True:
-            try:
-                producer.produce(topic, value, key, on_delivery=answer, **rest)
-                return
-            except BufferError:
-                self._call(partial(producer.poll, 0.1))
-            except KafkaException as raised:
-                self._refused.append((part, raised.args[0]))
-                raise
-
-    def _answered(self, part: Any, is_state: bool, fault: Any, message: Any) -> None:
-        if fault is not None:
-            self._refused.append((part, fault))
-        elif is_state:
-            number, next_ = message.partition(), message.offset() + 1
-            self._next[number] = max(next_, self._next.get(number, 0))
-
-    def _finish(self) -> None:
-        """Commit. Raises what leaves it open whether that has happened."""
-        from confluent_kafka import KafkaException
-
-        producer = self._producer
-        assert producer is not None
-        until = monotonic() + _LONGEST
-        while True:
-            try:
-                self._call(partial(producer.commit_transaction, _ANSWER))
-                return
-            except KafkaException as raised:
-                fault = raised.args[0]
-                if not fault.retriable() or monotonic() > until:
-                    raise
-
-    def _has_happened(self, unit: Unit, commit: bytes) -> bool:
-        """Whether a transaction was committed of which that is not known: the next producer with
-        its id settles it, and the changelog has it or not."""
-        from confluent_kafka import KafkaException
-
-        self._drop_producer()
-        while True:
-            try:
-                self._ready()
-                break
-            except (KafkaException, NoAnswer):
-                sleep(_PAUSE)
-        number = next(iter(unit.partitions))
-        found = self._catch_up(number, lambda: False, commit)
+    def _has_commit(self, partitions: Collection[int], commit: bytes) -> bool:
+        """Whether the changelog has a commit, which is in the copy then."""
+        first, *others = partitions
+        found = self._catch_up(first, lambda: False, commit)
         if found:
-            for other in unit.partitions:
+            for other in others:
                 self._catch_up(other, lambda: False)
-                self._progress.pop(other, None)
-            self._next = {}
-        self._progress.pop(number, None)
+        for number in partitions:
+            self._progress.pop(number, None)
         return found
-
-    def _raise_refused(self, unit: Unit) -> None:
-        """Raise the error of records that the brokers will never take."""
-        from confluent_kafka import KafkaException
-
-        for part, fault in self._refused:
-            if fault.retriable() or fault.fatal() or not _is_of_record(fault):
-                continue
-            for kind, values in unit.parts.items():
-                errors: dict[int, Exception] = {
-                    place: KafkaException(fault)
-                    for place, value in enumerate(values)
-                    if value is part
-                }
-                if errors:
-                    raise PartsRefused(kind, errors)
-            raise CannotOpen(
-                f"The topic {self._topic.name!r} does not take the state of {part[0]!r}: "
-                f"{fault.str()}. Raise its max.message.bytes, or keep less in a state."
-            )
-
-    def _abort(self, raised: Exception | None) -> None:
-        """Undo the transaction in progress; a producer that cannot is replaced."""
-        from confluent_kafka import KafkaException
-
-        fault = raised.args[0] if isinstance(raised, KafkaException) else None
-        is_spent = isinstance(raised, NoAnswer) or (fault is not None and fault.fatal())
-        if self._producer is None:
-            return
-        if not is_spent and self._is_initialised:
-            try:
-                self._call(partial(self._producer.abort_transaction, _ANSWER))
-                return
-            except (KafkaException, NoAnswer):
-                # Then the next one does.
-                pass
-        self._drop_producer()
-
-    # The producer.
-
-    def _ready(self) -> Producer:
-        """The producer, or the next one, which has the same id: its start ends what the one before
-        has begun."""
-        if self._producer is None:
-            from confluent_kafka import Producer
-
-            self._calls = Calls("penstock changelog")
-            settings = self._topic.settings(
-                **{
-                    "transactional.id": self._id,
-                    "transaction.timeout.ms": round(_TRANSACTION * 1000),
-                    "linger.ms": 2,
-                    "message.max.bytes": MOST_BYTES,
-                    "partitioner": "murmur2_random",
-                }
-            )
-            self._producer = Producer(settings)
-            self._is_initialised = False
-        if not self._is_initialised:
-            self._call(partial(self._producer.init_transactions, _ANSWER))
-            self._is_initialised = True
-        return self._producer
-
-    def _call(self, function: Callable[[], Any]) -> Any:
-        calls = self._calls
-        assert calls is not None
-        try:
-            return calls.wait(function, _LONGEST)
-        except SystemError as error:
-            # Of the client, when a call is interrupted.
-            raise NoAnswer from error
-
-    def _drop_producer(self) -> None:
-        producer, self._producer = self._producer, None
-        calls, self._calls = self._calls, None
-        if calls is not None:
-            if producer is not None:
-                # It is of no use any more, whatever it says.
-                with suppress(Exception):
-                    calls.wait(producer.purge, 1.0)
-            calls.close()
-
-
-def _why(raised: Exception) -> str:
-    return raised.args[0].str() if raised.args else "the client has not returned"
-
-
-def _is_of_record(fault: Any) -> bool:
-    """Whether a record was refused for what it is."""
-    from confluent_kafka import KafkaError as Code
-
-    return fault.code() in (
-        Code.MSG_SIZE_TOO_LARGE,
-        Code.INVALID_MSG,
-        Code.INVALID_RECORD,
-        Code.POLICY_VIOLATION,
-        Code.UNKNOWN_TOPIC_OR_PART,
-        Code._UNKNOWN_TOPIC,
-        Code._UNKNOWN_PARTITION,
-        Code.TOPIC_AUTHORIZATION_FAILED,
-    )
