@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from typing import Any, Generic, TypeVar
 
-from penstock.streams.base import clock
 from penstock.streams.base.errors import BadLine
 from penstock.streams.base.take_front import taken
 from penstock.streams.failures.dead_letters import channel_to
@@ -48,7 +47,7 @@ class LeasedSource(BaseSourceStage, Generic[T]):
         self.arrived: deque[T] = deque()
         self.failed: set[T] = set()
         """The tokens that have failed, and have not been given again since."""
-        self.from_wall = run.now() - clock.wall()
+        self.from_wall = run.now() - run.wall()
         """Seconds to add to a time of the wall clock to get the loop's time."""
         self._on_bad = on_bad
         self.letters = channel_to(on_bad.sink, run) if isinstance(on_bad, Route) else None

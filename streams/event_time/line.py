@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from penstock.streams.event_time.kept import KeptList, KeptPartition, SequenceOf, Waits
 from penstock.streams.event_time.unmet import UnmetDemand
 from penstock.streams.protocol.acknowledgement import AckHook
-from penstock.streams.protocol.event import BaseEvent, Ending, Event, Origin
+from penstock.streams.protocol.event import RETURNED, BaseEvent, Ending, Event, Origin
 
 __all__ = ["InFlight", "LateTime", "MarkedTime", "TimeLine", "arrived"]
 
@@ -107,6 +107,8 @@ class InFlight(AckHook):
         for event in events:
             event.origin = origin
         self.left -= len(events)
+        if ending >= RETURNED and self.kept is not None:
+            self.kept.returned += [event.token for event in events]
         self._line.changed(self)
         origin.settle(events, ending, why)
 
@@ -174,7 +176,7 @@ class TimeLine:
         list_ = InFlight(self, origin, len(events))
         kept = None
         if source.is_kept:
-            kept = list_.kept = kept_lists.new_list(origin, greatest, first, list_)
+            kept = list_.kept = kept_lists.new_list(origin, greatest, first, list_, events)
         marks_all = source.marks_all and source.whole is self
         # What is due by the watermark before it comes before it, and nothing else does.
         least = first if marks_all else inf
@@ -338,6 +340,10 @@ class TimeLine:
         if greatest == -inf:
             return None
         return self._kept_lists.mark(greatest, max(self.first, by_clock), waits)
+
+    def written(self) -> None:
+        """The commit with the last mark has been made."""
+        self._kept_lists.written()
 
     def statistics(self) -> dict[str, Any]:
         """The `watermark` of events of the `partition` that are emitted now, None before the first

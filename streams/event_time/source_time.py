@@ -285,6 +285,11 @@ class SourceTime:
                 marks[line.name] = mark
         return dumps(marks)
 
+    def written(self) -> None:
+        """The commit with the last marks has been made."""
+        for line in self.lines:
+            line.written()
+
     # Changes.
 
     def on_change(self, call: Callable[[], object]) -> None:

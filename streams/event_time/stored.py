@@ -33,6 +33,9 @@ class _StoredTime(Participant):
     def marks(self, events: Sequence[Event[Any]]) -> Iterable[tuple[str, bytes]]:
         return ((self._name, self._source.mark(self._commits.waits)),)
 
+    def written(self) -> None:
+        self._source.written()
+
 
 class _MovingTime(_StoredTime):
     """The same of partitions that move: each has a mark of its own."""

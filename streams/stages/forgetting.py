@@ -93,32 +93,32 @@ def _two_stores(one: StageInfo, other: StageInfo) -> str:
     )
 
 
-# The stage whose states may move with the partitions of events.
-_MOVABLE = "stateful"
-
-
 def refuse_engine(stages: Iterable[StageInfo], *, moves_states: bool = False) -> None:
     """Raise BuildError if one of the stages would end events that come from servers, or keeps
     states on this machine; with `moves_states` they may be in a store from which they move."""
     stages = list(stages)
-    times = next((stage for stage in stages if stage.name == "event_time"), None)
-    for stage in stages:
+    for stage in all_stages(stages):
         # Another source is in place of the first one.
         if stage.delivery.store is not None and not stage.is_source:
             if not (moves_states and getattr(stage.delivery.store, "can_move", False)):
-                other = 'a Store("nats://HOST:PORT/STREAM"), whose states move with the keys'
                 advice = "run such a pipeline in one process, without --on"
                 if moves_states:
-                    advice += f", or give it {other}"
+                    advice += (
+                        ', or give it a Store("nats://HOST:PORT/STREAM") or a '
+                        'Store("postgresql://...", shared=True), whose states move with the keys'
+                    )
                 raise BuildError(
                     f"{stage} has a store that one process uses, and what reads the events from "
                     f"servers may give a key to another process each time: {advice}"
                 )
-            if stage.name != _MOVABLE or times is not None:
-                what = "its watermark" if stage.name == _MOVABLE else "what it keeps"
+            sources = (one for column in stage.inputs for one in all_stages(column))
+            other = next((one for one in sources if one.is_source and one != stages[0]), None)
+            if other is not None:
                 raise BuildError(
-                    f"{stage} cannot run on many machines yet, because {what} does not move with "
-                    "the keys: run it in one process, without --on"
+                    f"{stage} reads {other}, whose events are in none of the partitions with which "
+                    "states move: publish the events of both to one pipeline, with a field that "
+                    "tells them apart, and read the branches of source.share(); or run it in one "
+                    "process, without --on"
                 )
         if absorbing := _absorbing(stage):
             raise BuildError(_early_end(absorbing, "what reads the events from servers"))

@@ -157,7 +157,8 @@ class Store:
     @property
     def can_move(self) -> bool:
         """Whether its states can move with the partitions of a pipeline on many machines."""
-        return _is_nats(self._where)
+        # A commit to Kafka needs a member of a group.
+        return _is_nats(self._where) or (self.moves and not _is_kafka(self._where))
 
     # What stages and sources call.
 
@@ -171,7 +172,7 @@ class Store:
                 f"{self!r} is used by another run of this program: let one run at a time use it, "
                 "or give each a store of its own"
             )
-        moves = run.overrides.moves_states and self.can_move
+        moves = run.overrides.moves_states and _is_nats(self._where)
         backend = moving_at(self._where, self._local) if moves else self._open()
         backend.open()
         commits = Commits(run, backend, self.every, repr(self))

@@ -9,7 +9,7 @@ import asyncio
 import json
 import random
 import signal
-from collections import Counter
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,7 +19,7 @@ import pytest
 from penstock.streams.nats.client.server import Servers
 from penstock.streams.state.codec import key_in
 from penstock.streams.state.jetstream.backend import JetStream
-from tests.helpers.system.fleet import Fleet
+from tests.helpers.system.fleet import PATIENCE, Fleet
 
 CLIENTS = 40
 
@@ -36,8 +36,14 @@ log = Log(sys.argv[1], NAME)
 store = Store("{url}", local={local}, cache=20)
 
 
-def count(n, event):
-    return n + 1, [event]
+def count(state, event, ctx):
+    if event["seq"] % 10 == 7:
+        ctx.timer(f"of {event['seq']}", after=0.2)
+    return [state[0] + 1, state[1]], [event]
+
+
+def fired(state, timer, ctx):
+    return [state[0], state[1] + 1], []
 
 
 async def work(event):
@@ -48,7 +54,7 @@ async def work(event):
 pipeline = (
     read_jsonl()
     .pipe(
-        stateful(count, by="client", start=0, store=store),
+        stateful(count, by="client", start=[0, 0], on_timer=fired, store=store),
         group_by("client"),
         spread(),
         adaptive_flat_map(work),
@@ -57,12 +63,39 @@ pipeline = (
 )
 """
 
+WINDOWS = """
+import sys
 
-def fleet_of(servers: Servers, folder: Path, draw: random.Random, partitions: int = 12) -> Fleet:
+from penstock import Store, agg, event_time, for_each, group_by, read_jsonl, spread
+from penstock import tumbling, window
+from tests.helpers.system.log import Log
+
+log = Log(sys.argv[1], sys.argv[2])
+store = Store("{url}", local={local}, cache=20)
+pipeline = (
+    read_jsonl()
+    .pipe(
+        event_time("seq", lateness=5, idle=5, max_ahead=None),
+        window(tumbling(20), agg.count(), by="client", store=store),
+        group_by("key"),
+        spread(),
+    )
+    .to(for_each(lambda one: log.sink(f"{one.key} {one.start:g}", one.value)))
+)
+"""
+
+
+def fleet_of(
+    servers: Servers,
+    folder: Path,
+    draw: random.Random,
+    partitions: int = 12,
+    pipeline: str = PIPELINE,
+) -> Fleet:
     """Workers with a store; each has a copy of its own, or a temporary one."""
     url = f"{','.join(servers.urls)}/counts-{folder.name}"
     local = f'"{folder}/" + NAME' if draw.random() < 0.7 else "None"
-    pipeline = PIPELINE.replace("{url}", url).replace("{local}", local)
+    pipeline = pipeline.replace("{url}", url).replace("{local}", local)
     name = f"counted-{folder.name}"
     batch = draw.choice([None, 1])
     return Fleet(
@@ -81,17 +114,24 @@ async def published(fleet: Fleet, rate: float = 400, seconds: float = 4) -> Asyn
 
 
 async def check_counts(fleet: Fleet, servers: Servers, folder: Path) -> None:
-    """Let the workers end, and compare the states with what was sent."""
+    """Let the workers end, and compare the states with what was sent: each event has changed the
+    states once, and each timer has fired once."""
+    wanted = {client: [sent, (sent + 3) // 10] for client, sent in fleet.sent.items()}
+    deadline = time.monotonic() + PATIENCE
+    while await asyncio.to_thread(counts, servers, folder) != wanted:
+        if time.monotonic() > deadline:
+            # It is shown below.
+            break
     for name, process in fleet.workers.items():
         if process.poll() is None:
             fleet.drain(name)
     for process in fleet.workers.values():
         await asyncio.to_thread(process.wait, 60)
     states = await asyncio.to_thread(counts, servers, folder)
-    assert states == dict(fleet.sent), Counter(states) - fleet.sent
+    assert states == wanted, {key: one for key, one in states.items() if one != wanted[key]}
 
 
-def counts(servers: Servers, folder: Path) -> dict[str, int]:
+def counts(servers: Servers, folder: Path) -> dict[str, list[int]]:
     backend = JetStream(f"{servers.urls[0]}/counts-{folder.name}")
     try:
         backend.open_to_read()
@@ -209,3 +249,35 @@ async def test_a_worker_that_leaves_hands_its_states_over(
             fleet.drain("one")
             await fleet.settled("two", "three")
         await check_counts(fleet, servers, tmp_path)
+
+
+async def test_windows_of_workers_that_are_killed_have_each_event_once(
+    server: Servers, tmp_path: Path, run_seed: int
+) -> None:
+    draw = random.Random(run_seed)
+    with fleet_of(server, tmp_path, draw, pipeline=WINDOWS) as fleet:
+        await fleet.prepare()
+        fleet.start("one", "two")
+        await fleet.settled("one", "two")
+        publishing = asyncio.create_task(fleet.publish(CLIENTS, 400, 8))
+        for _ in range(2):
+            await wait(draw)
+            killed = draw.choice(["one", "two"])
+            fleet.kill(killed)
+            await wait(draw)
+            fleet.start(killed)
+        await publishing
+        # The numbers of the events are their times. The last window closes in the silence.
+        wanted = {
+            (f"{client} {start}", min(last, start + 19) - max(1, start) + 1)
+            for client, last in fleet.sent.items()
+            for start in range(0, last + 1, 20)
+        }
+        await fleet.until(lambda: wanted <= results(fleet))
+        assert results(fleet) == wanted
+
+
+def results(fleet: Fleet) -> set[tuple[str, int]]:
+    """The windows that were sent, some of them twice, with their counts."""
+    found = (one for one in fleet.entries() if one.what == "sink")
+    return {(one.client, one.seq) for one in found}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -29,6 +29,7 @@ from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event, new_events
 from penstock.streams.protocol.identity import Identity
+from penstock.streams.protocol.partitions import PartitionsWatcher
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery as EventDelivery
 from penstock.streams.protocol.stage_info import StageInfo
@@ -146,6 +147,28 @@ class Deliveries:
         if self._stage is not None:
             await self._stage.give_up(partition)
 
+    def joined(self, partition: Partition) -> None:
+        if self._stage is not None:
+            self._stage.joined(partition)
+
+    def emptied(self, partition: Partition) -> None:
+        if self._stage is not None:
+            self._stage.emptied(partition)
+
+    def filled(self, partition: Partition) -> None:
+        if self._stage is not None:
+            self._stage.filled(partition)
+
+    def again(self, arrival: Arrival, places: Sequence[int]) -> None:
+        if self._stage is None or self._stage.state:
+            return
+        partition = arrival.partition
+        self._forget(partition)
+        waiting = [(arrival, places), *partition.queue]
+        partition.queue = deque(sorted(waiting, key=_first_place))
+        heappush(self.ready, _entry(partition))
+        self._stage.wake_soon()
+
     def restoring(self) -> list[dict[str, Any]]:
         """The partitions whose states are being restored, as `MovingStates` says."""
         return [] if self._stage is None else self._stage.restoring()
@@ -202,6 +225,11 @@ class Deliveries:
             self._stage.let_go()
 
 
+def _first_place(waiting: tuple[Arrival, Sequence[int]]) -> tuple[int, int]:
+    arrival, places = waiting
+    return arrival.sequence, places[0]
+
+
 def _entry(partition: Partition) -> tuple[float, int, Partition]:
     arrival, places = partition.queue[0]
     return arrival.position(places[0]), partition.number, partition
@@ -222,19 +250,26 @@ class _Stage(LeasedSource[tuple[Arrival, Sequence[int]]]):
         # Partitions that have been full, and partitions where a fact could not be noted.
         self._full: set[int] = set()
         self._left_out: set[int] = set()
-        # None if the pipeline has no states.
+        # None if the pipeline has no states, and before a partition comes.
         self._states: MovingStates | None = None
+        # Who is told of partitions and holds them; those that are read, and of which it is to be
+        # told that there is nothing more, since what was read of them before is still here.
+        self._watchers: list[PartitionsWatcher] = []
+        self._holders: dict[Partition, set[object]] = {}
+        self._read: set[Partition] = set()
+        self._ends: dict[Partition, None] = {}
 
     def open(self) -> None:
         """The partitions are read already."""
-        if self.run.root.stores:
-            self._states = MovingStates(self.run.root.stores, self, self._deliveries.stream)
 
     async def adopt(self, partition: Partition) -> Sequence[Range] | None:
         """Restore the states of a partition; an error that cannot pass ends the run."""
-        if self._states is None:
+        stores = self.run.root.stores
+        if not stores:
             return None
         try:
+            if self._states is None:
+                self._states = MovingStates(stores, self, self._deliveries.stream)
             return await self._states.adopt(partition)
         except CannotConnect:
             raise
@@ -250,6 +285,61 @@ class _Stage(LeasedSource[tuple[Arrival, Sequence[int]]]):
         """Give up the states of a partition; a run that has ended has done so."""
         if self._states is not None and self.run.is_open:
             await self._states.release(partition)
+        # Only now: as long as its states are here, the watermark must not pass theirs.
+        self._ends.pop(partition, None)
+        if partition in self._read:
+            self._read.discard(partition)
+            for watcher in self._watchers:
+                watcher.left(partition)
+
+    # Partitions, for those who watch them.
+
+    def partition_of(self, token: Delivery, /) -> Partition:
+        return token[0].partition
+
+    def sequence_of(self, token: Delivery, /) -> int:
+        return token[0].partition.position(token)
+
+    def watch(self, watcher: PartitionsWatcher, /) -> None:
+        self._watchers.append(watcher)
+
+    def hold(self, partition: Partition, by: object, /) -> None:
+        self._holders.setdefault(partition, set()).add(by)
+        partition.hold()
+
+    def let_go_of(self, partition: Partition, by: object, /) -> None:
+        holders = self._holders.pop(partition, set()) - {by}
+        if holders:
+            self._holders[partition] = holders
+        else:
+            partition.let_go()
+
+    def joined(self, partition: Partition) -> None:
+        self._read.add(partition)
+        for watcher in self._watchers:
+            watcher.joined(partition, self._name(partition))
+
+    def emptied(self, partition: Partition) -> None:
+        if self._watchers and partition in self._read:
+            self._ends[partition] = None
+            self.wake_soon()
+
+    def filled(self, partition: Partition) -> None:
+        if partition in self._ends:
+            del self._ends[partition]
+        elif partition in self._read:
+            for watcher in self._watchers:
+                watcher.filled(partition)
+
+    def has_room(self) -> None:
+        for partition in [one for one in self._ends if one.is_out]:
+            del self._ends[partition]
+            for watcher in self._watchers:
+                watcher.emptied(partition)
+
+    @staticmethod
+    def _name(partition: Partition) -> str:
+        return f"{partition.layout.stream}/{partition.number}"
 
     def holds(self, token: Delivery, /) -> bool:
         return token[0].partition.begin(token)
@@ -257,8 +347,9 @@ class _Stage(LeasedSource[tuple[Arrival, Sequence[int]]]):
     def identity(self, token: Delivery, /) -> Identity:
         arrival, place = token
         partition = arrival.partition
-        name = f"{partition.layout.stream}/{partition.number}"
-        return Identity(name, partition.born.replace(" ", "T"), (arrival.sequence, place))
+        return Identity(
+            self._name(partition), partition.born.replace(" ", "T"), (arrival.sequence, place)
+        )
 
     def let_go(self) -> None:
         """Take what is left to the next owners of partitions out of the pipeline."""
@@ -364,9 +455,14 @@ class _Stage(LeasedSource[tuple[Arrival, Sequence[int]]]):
             arrival.partition.done(arrival, done)
 
     def _returned(self, events: list[Event[Any]], error: BaseException | None) -> None:
-        for event in events:
-            partition: Partition = event.token[0].partition
-            if error is None:
-                partition.returned(event.token)
-            else:
+        if error is not None:
+            for event in events:
+                partition: Partition = event.token[0].partition
                 partition.reverted(event.token)
+            return
+        places: defaultdict[Arrival, list[int]] = defaultdict(list)
+        for event in events:
+            arrival, place = event.token
+            places[arrival].append(place)
+        for arrival, returned in places.items():
+            arrival.partition.returned(arrival, sorted(returned))

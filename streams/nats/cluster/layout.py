@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from orjson import loads
 
 from penstock.streams.base.errors import BuildError, StreamDiffers, describe
-from penstock.streams.base.keys import By, key_function, key_name
+from penstock.streams.base.keys import By, all_events, key_function, key_name
 from penstock.streams.keyed.written import identity_json, key_json
 from penstock.streams.nats.client.answers import answered, born_of
 from penstock.streams.nats.client.connection import jetstream
@@ -367,29 +367,44 @@ def layout_of(
     stages = pipeline.describe()
     key = _key_in(stages)
     head = stages[1]
-    if head.name == "distinct_within":
+    if head.name == "distinct_within" and head.delivery.store is None:
         return Layout(name, head.placement.by, key, head.placement.seconds or _WINDOW, **given)
     return Layout(name, None, key, _WINDOW, **given)
 
 
 def _key_in(stages: Sequence[StageInfo]) -> By[Any] | None:
-    """The key by which events are in partitions: that of the first `group_by`, or else of a stage
-    with states. Raises BuildError for states by another one, which would not move with it."""
-    grouped = next((stage for stage in stages if stage.name == "group_by"), None)
-    kept = [one for one in stages if one.delivery.store is not None and not one.is_source]
-    first = grouped or (kept[0] if kept else None)
-    if first is None:
-        return None
-    key: By[Any] = first.placement.by
-    for stage in kept:
-        if stage.placement.by is not None and stage.placement.by != key:
+    """The key by which events are in partitions: that of the first stage that groups them, or has
+    states. Raises BuildError for states by another one, which would not move with it, and for a
+    first `group_by` behind states whose groups would be in several partitions."""
+    first: StageInfo | None = None
+    is_grouped = False
+    # What the key is of the events of each stage, None if it cannot be told.
+    called: By[Any] | None = None
+    for stage in stages:
+        has_states = stage.delivery.store is not None and not stage.is_source
+        by: By[Any] | None = stage.placement.by
+        if by is None or not (has_states or (stage.name == "group_by" and not is_grouped)):
+            continue
+        if by is all_events:
             raise BuildError(
-                f"{stage} has states by {key_name(stage.placement.by)}, and {first} puts the events"
-                f" into partitions by {key_name(key)}: on many machines the events of a key of both"
-                " have to be in one partition. Give both the same key, or make the second a "
+                f"{stage} has one state for all events, so that one worker would have them all: "
+                "give it by=, or run it in one process, without --on"
+            )
+        if first is None:
+            first, called = stage, by
+        elif called is not None and by != called:
+            raise BuildError(
+                f"{first} puts the events into partitions by {key_name(first.placement.by)}, and "
+                f"{stage} would need them by {key_name(by)}: on many machines all events of a key "
+                "of both have to be in one partition. Give both the same key, or make the second a "
                 "pipeline of its own"
             )
-    return key
+        is_grouped |= stage.name == "group_by"
+        if stage.name == "window":
+            called = "key"
+        elif stage.name in ("join", "lookup"):
+            called = None
+    return None if first is None else first.placement.by
 
 
 def token(key: object) -> str:

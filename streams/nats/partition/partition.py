@@ -78,6 +78,18 @@ class Reader(Protocol):
     async def release(self, partition: Partition) -> None:
         """Give up its states: nothing of it is in the pipeline any more."""
 
+    def joined(self, partition: Partition) -> None:
+        """It is read from now on, or is read again after a time in which it was not."""
+
+    def emptied(self, partition: Partition) -> None:
+        """Nothing more of it is stored now."""
+
+    def filled(self, partition: Partition) -> None:
+        """More of it was stored after all, or that is not known any more."""
+
+    def again(self, arrival: Arrival, places: Sequence[int]) -> None:
+        """These events have left the pipeline unfinished: they come again, before later ones."""
+
     def repeated(self, count: int) -> None:
         """So many events were dropped as duplicates."""
 
@@ -199,6 +211,8 @@ class Partition:
         self.lease = lease
         self.layout = layout
         self.reads_anew = True
+        self.is_held = False
+        """Whether nothing more of it is requested, because others have to come as far."""
         # Arrived and not yet in the pipeline; belongs to the reader.
         self.queue: deque[tuple[Arrival, Sequence[int]]] = deque()
         self.born = floors.born
@@ -220,6 +234,10 @@ class Partition:
         self._requests: Requests | None = None
         # How many events a message may hold.
         self._largest = layout.batch or 1
+        # Whether the reader was told that there is nothing more.
+        self._is_empty = False
+        # How many runs of the pipeline have begun since.
+        self._runs = 0
         # Its events from the floor on, each with its message; the mark of all messages in it; and
         # of what was done above the floor when this owner came, the last message.
         self._ledger: Ledger[Arrival | None]
@@ -250,6 +268,7 @@ class Partition:
 
     async def open(self) -> None:
         """Continue reading after the last message received, with another consumer."""
+        runs = self._runs
         if self._kept is None:
             self._kept = await self._floors.claim(
                 self.number,
@@ -261,6 +280,9 @@ class Partition:
             self._floor = self._kept.known
             self._begin(self._kept.above)
             self._kept.look_above = self._look_above
+        if not self.lease.held:
+            # The states are the next owner's.
+            return
         done = await self._reader.adopt(self)
         if done is not None:
             self._begin(self._look_above(), done)
@@ -274,6 +296,9 @@ class Partition:
         stream = self.layout.stream
         made = await js.add_consumer(stream, self._wanted())
         self._consumer = made.name
+        if runs != self._runs:
+            # What was adopted meanwhile is of the run before.
+            return
         self._last_delivery = 0
         self.reads_anew = False
         self._requests = Requests(
@@ -287,6 +312,7 @@ class Partition:
             beat=self._delivered,
         )
         await self._requests.start()
+        self._reader.joined(self)
 
     def _begin(self, above: Above, also: Iterable[Range] = ()) -> None:
         """Have read nothing above the floor, where so much is done, and these positions."""
@@ -339,10 +365,14 @@ class Partition:
         """Whether all that was stored has arrived, as far as is known."""
         return self._is_read or not self._behind
 
+    def position(self, delivery: Delivery) -> int:
+        """The place of an event among all of the stream."""
+        arrival, place = delivery
+        return arrival.sequence * self._largest + place
+
     def cost_if_given_up(self, delivery: Delivery) -> int:
         """The number of workers that an event has cost, if it must not begin any more; else 0."""
-        arrival, place = delivery
-        position = arrival.sequence * self._largest + place
+        position = self.position(delivery)
         return 0 if self.suspects is None else self.suspects.cost_if_given_up(position)
 
     def alone(self) -> AbstractAsyncContextManager[None]:
@@ -388,6 +418,9 @@ class Partition:
     def _room(self) -> int:
         room = self._window - len(self._ledger)
         if self._closing:
+            return 0
+        if self.is_held:
+            self._fill()
             return 0
         if room < self._window // 2 or self._done_above >= _MOST:
             if self._need is None:
@@ -442,7 +475,9 @@ class Partition:
 
     def _look_above(self) -> Above:
         base = self._largest * (self._floor.sequence + 1)
-        text, left_out = text_of_most(base, self._ledger.finished(), _TEXT)
+        # What is known of a message may go on behind its last event, below the base.
+        done = [(max(base, begin), end) for begin, end in self._ledger.finished() if end > base]
+        text, left_out = text_of_most(base, done, _TEXT)
         if left_out:
             self._reader.leaves_out(self)
             # Of the last range perhaps a part, and it is not known when its message was stored.
@@ -464,6 +499,7 @@ class Partition:
             self.read_anew()
             return
         self._last_delivery = place.delivery
+        self._fill()
         # A copy of the stream that lags behind begins earlier.
         if place.sequence <= self._last:
             return
@@ -523,8 +559,31 @@ class Partition:
             self.read_anew()
             return
         self._is_read = True
+        if not self._is_empty:
+            self._is_empty = True
+            self._reader.emptied(self)
         if self.suspects is not None:
             self.suspects.look()
+
+    def _fill(self) -> None:
+        if self._is_empty:
+            self._is_empty = False
+            self._reader.filled(self)
+
+    def hold(self) -> None:
+        """Request no more."""
+        self.is_held = True
+
+    def let_go(self) -> None:
+        """Request more again."""
+        self.is_held = False
+        if self._requests is not None:
+            self._requests.look()
+
+    @property
+    def is_out(self) -> bool:
+        """Whether all that has arrived is in the pipeline, or done."""
+        return not self.queue and not self._held
 
     def _gone(self, error: Exception) -> None:
         """Its server is away, somebody deleted it, or a message cannot be taken in."""
@@ -589,9 +648,12 @@ class Partition:
         done = (sequence * size + place for sequence, place in places)
         return mark_of(self._ledger.after(done), self.born)
 
-    def returned(self, delivery: Delivery) -> None:
-        """An event left the pipeline unfinished: it is delivered again, to the next owner."""
-        self._left(1)
+    def returned(self, arrival: Arrival, places: Sequence[int]) -> None:
+        """Events left the pipeline unfinished: they are delivered again, to the next owner if there
+        is to be another."""
+        self._left(len(places))
+        if not self._closing and self.lease.held:
+            self._reader.again(arrival, places)
 
     def reverted(self, delivery: Delivery) -> None:
         """A stage reverted the event: it is redelivered later. Later events go on."""
@@ -639,10 +701,13 @@ class Partition:
         received."""
         if not self.reads_anew:
             self.reads_anew = True
+            self._fill()
             self._attend(self)
 
     def begin_anew(self) -> None:
         """The pipeline was cancelled: read again from the floor."""
+        self._runs += 1
+        self.is_held = self._is_empty = False
         self._withdraw()
         self._begin(self._look_above())
         self._in_pipe = self._last = 0

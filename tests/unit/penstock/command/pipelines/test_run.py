@@ -385,8 +385,18 @@ def test_states_of_one_process_are_refused_before_servers_are_looked_for(
     ("stages", "said"),
     [
         (
-            "event_time('at'), window(tumbling(60), agg.count(), by='user', store=store)",
-            "cannot run on many machines yet",
+            "event_time('at'), window(tumbling(60), agg.count(), store=store)",
+            "has one state for all events",
+        ),
+        (
+            "event_time('at'), window(tumbling(60), agg.count(), by='user', store=store), "
+            "group_by('start'), spread()",
+            "Give both the same key",
+        ),
+        (
+            "event_time('at'), join(read_jsonl('b').pipe(event_time('at')), by='user', within=9, "
+            "store=store)",
+            "stage 3 'read_jsonl', whose events are in none of the partitions",
         ),
         (
             "group_by('n'), spread(), stateful(count, 'user', start=0, store=store)",
@@ -399,8 +409,8 @@ def test_states_that_cannot_move_with_the_partitions_of_nats_are_refused_by_name
 ) -> None:
     file = tmp_path / "states.py"
     file.write_text(
-        "from penstock import Store, agg, collect, event_time, group_by, read_jsonl, spread\n"
-        "from penstock import stateful, tumbling, window\n"
+        "from penstock import Store, agg, collect, event_time, group_by, join, read_jsonl\n"
+        "from penstock import spread, stateful, tumbling, window\n"
         "store = Store('nats://127.0.0.1:1/counts')\n"
         "count = lambda n, e: (n + 1, [e])\n"
         f"pipeline = read_jsonl('a.jsonl').pipe({stages}).to(collect([]))\n"
