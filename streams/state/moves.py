@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from penstock.streams.base.errors import BuildError, PenstockError, describe
@@ -32,6 +33,8 @@ T = TypeVar("T")
 
 # Seconds between two looks whether all of a partition that is given up is committed.
 _PAUSE = 0.02
+# Partitions that come at once, of those that one run has.
+_MOST = 1_000
 
 
 class _Stage(Protocol):
@@ -72,6 +75,11 @@ class Moves:
         self._held: set[int] = set()
         # One comes only when it has gone.
         self._locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+        # Each that comes has a thread of its own: many at once, which may wait for long, would take
+        # all those of the loop, in which commits are made.
+        self._threads = ThreadPoolExecutor(_MOST, "penstock restore")
+        self._begun: dict[int, asyncio.Event] = {}
+        run.on_close(self._end)
 
     # What a source calls.
 
@@ -89,7 +97,7 @@ class Moves:
         """Have the states of a partition, of `count`, before its first event begins. Raises
         CannotOpen, and Moved if it was released meanwhile."""
         async with self._locks[partition]:
-            await self._called(self._backend.adopt, partition, count)
+            await self._restore(partition, count)
             marks = await self._called(self._backend.marks_of, partition)
             # A read that began before does not have them.
             await self._reads.ended()
@@ -106,6 +114,9 @@ class Moves:
             await asyncio.sleep(_PAUSE)
         self._held.discard(partition)
         await self._commit.ended()
+        if (begun := self._begun.get(partition)) is not None:
+            # Or it would be adopted after it was released.
+            await begun.wait()
         await self._called(self._backend.release, partition)
         await self._reads.ended()
         self._lost(partition)
@@ -124,13 +135,33 @@ class Moves:
         self._forget(partition)
         self._sources.forget(partition)
 
+    async def _restore(self, partition: int, count: int) -> None:
+        if not self._is_in_thread:
+            self._backend.adopt(partition, count)
+            return
+        loop, begun = self._run.loop, asyncio.Event()
+
+        def adopt() -> None:
+            loop.call_soon_threadsafe(begun.set)
+            self._backend.adopt(partition, count)
+
+        self._begun[partition] = begun
+        try:
+            await _shielded(loop.run_in_executor(self._threads, adopt))
+        finally:
+            del self._begun[partition]
+
+    async def _end(self) -> None:
+        self._threads.shutdown(wait=False)
+
+    @property
+    def _is_in_thread(self) -> bool:
+        return self._backend.in_thread or self._backend.reads_in_thread
+
     async def _called(self, call: Callable[..., T], *numbers: int) -> T:
-        if not (self._backend.in_thread or self._backend.reads_in_thread):
+        if not self._is_in_thread:
             return call(*numbers)
-        calling = self._run.loop.run_in_executor(None, call, *numbers)
-        # Nobody may wait for it any more when it fails.
-        calling.add_done_callback(_looked_at)
-        return await asyncio.shield(calling)
+        return await _shielded(self._run.loop.run_in_executor(None, call, *numbers))
 
     def _cells(self, partition: int) -> Iterable[tuple[States, list[Cell]]]:
         """The cells of a partition, by the states that have them."""
@@ -243,6 +274,12 @@ class Moves:
 
     def standby_lag(self) -> int | None:
         return self._backend.standby_lag()
+
+
+async def _shielded(calling: asyncio.Future[T]) -> T:
+    """The result of a call in a thread, which goes on if nobody waits for it any more."""
+    calling.add_done_callback(_looked_at)
+    return await asyncio.shield(calling)
 
 
 def _looked_at(ended: asyncio.Future[T]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -60,8 +61,15 @@ class Mortal(FleetMember):
 class Process:
     """A member of the group, with a store of the fleet."""
 
-    def __init__(self, broker: Broker, fleet: Fleet, *stages: Any, every: float = 0.02) -> None:
-        self.backend = Mortal(fleet)
+    def __init__(
+        self,
+        broker: Broker,
+        fleet: Fleet,
+        *stages: Any,
+        every: float = 0.02,
+        backend: type[Mortal] = Mortal,
+    ) -> None:
+        self.backend = backend(fleet)
         self.store = Store.of(self.backend, "fleet", every=every)
         self.found: list[Any] = []
         self._broker = broker
@@ -220,6 +228,31 @@ def test_a_commit_that_cannot_be_made_now_is_made_later(two: Broker, run: Run) -
 
     run(story())
     assert states(fleet) == {key: list(range(key, 10, 2)) for key in range(2)}
+
+
+def test_commits_are_made_while_many_partitions_are_restored() -> None:
+    broker, fleet, gate = Broker(partitions=40), Fleet(), threading.Event()
+
+    class Slow(Mortal):
+        in_thread = True
+
+        def adopt(self, partition: int, count: int) -> None:
+            if partition:
+                assert gate.wait(60)
+            super().adopt(partition, count)
+
+    async def story() -> None:
+        one = Process(broker, fleet, counting, backend=Slow)
+        broker.write(numbered(0, 1), partition=0)
+        try:
+            # On real time: threads do not wait for another one.
+            await until(lambda: floors(fleet) == 1, 20)
+        finally:
+            gate.set()
+        await one.running.drain(10)
+
+    with model_of(broker):
+        asyncio.run(story())
 
 
 class Walk:
