@@ -170,6 +170,7 @@ NOT_A_STAGES = {
     "worker.py",
     "background.py",
     "collector.py",
+    "moves.py",
 }
 
 
