@@ -19,13 +19,14 @@ from penstock.streams.sql_queue import ClaimTerms, Layout, Settlement, Store, op
 from penstock.streams.sql_queue.postgres.claims import PostgresStore
 from penstock.streams.sql_queue.postgres.statements import LEASE_KEYS
 from tests.helpers.until import until
+from tests.helpers.walks import seeds
 
-BURST = 3_000
-OTHERS = 200
+BURST, SHARE = 300, 20
+OTHERS = 60
 
 
 async def filled(url: str) -> Store:
-    """A queue with a burst of one customer, and 200 rows of others behind it."""
+    """A queue with a burst of one customer, and rows of twenty others behind it."""
     store = open_store(url, "queue")
     await store.open()
     rows = [{"customer": "hot", "n": n} for n in range(BURST)]
@@ -67,8 +68,12 @@ class Work:
 
 def reading(url: str, work: Any, key: Any = "customer", **options: Any) -> Any:
     return (
-        read_table(url, by="customer", batch=50, follow=False, **options)
-        .pipe(group_by(key, buffer=400, share=200), spread(), adaptive_flat_map(work, Fixed(10)))
+        read_table(url, by="customer", batch=20, follow=False, **options)
+        .pipe(
+            group_by(key, buffer=2 * SHARE, share=SHARE),
+            spread(),
+            adaptive_flat_map(work, Fixed(10)),
+        )
         .to(collect([]))
     )
 
@@ -89,7 +94,7 @@ def test_rows_of_a_slow_customer_stay_unprocessed_and_others_go_on(database: str
             assert numbers["spilled"] == 0
             await until(lambda: running.statistics()["finished"] == OTHERS)
             found = await statuses(store)
-            assert found[9] <= 200
+            assert found[9] <= SHARE
             assert found[0] == BURST - found[9]
             work.released.set()
             report = await running.wait()
@@ -110,7 +115,7 @@ def test_a_second_reader_does_not_get_them_either(database: str) -> None:
             await until(lambda: work.others == OTHERS)
             await asyncio.sleep(0.1)
             found = await statuses(store)
-            assert found[0] >= BURST - 200
+            assert found[0] >= BURST - SHARE
             work.released.set()
             reports = [await one.wait(), await other.wait()]
         assert sum(report.statistics["finished"] for report in reports) == BURST + OTHERS
@@ -129,12 +134,12 @@ def test_a_reader_does_not_end_while_rows_are_left_although_nothing_is_in_work(
     async def story() -> None:
         store = open_store(url, "queue")
         await store.open()
-        await store.put([orjson.dumps({"customer": "hot", "n": n}) for n in range(12)])
+        await store.put([orjson.dumps({"customer": "hot", "n": n}) for n in range(5)])
         done: list[int] = []
         pipeline = (
             read_table(url, by="customer", batch=1, follow=False)
             .pipe(
-                group_by("customer", share=4),
+                group_by("customer", share=2),
                 spread(),
                 rate_limit(1, per=0.25),
                 adaptive_flat_map(lambda event: done.append(event["n"])),
@@ -142,7 +147,7 @@ def test_a_reader_does_not_end_while_rows_are_left_although_nothing_is_in_work(
             .to(collect([]))
         )
         await pipeline.run()
-        assert done == list(range(12))
+        assert done == list(range(5))
         await store.close()
 
     asyncio.run(story())
@@ -157,7 +162,7 @@ def test_a_drain_leaves_them_and_another_reader_goes_on_with_them(database: str)
             await asyncio.sleep(0.05)
             work.released.set()
             await draining
-        assert len(work.done["hot"]) <= 200
+        assert len(work.done["hot"]) <= SHARE
         found = await statuses(store)
         assert found[9] == 0
         await reading(database, work).run()
@@ -174,24 +179,24 @@ def test_a_row_that_is_tried_again_is_not_overtaken_by_those_that_were_left(data
         failed: set[int] = set()
 
         async def fails_at_first(event: dict[str, Any]) -> None:
-            if event["customer"] == "hot" and event["n"] % 500 == 0 and event["n"] not in failed:
+            if event["customer"] == "hot" and event["n"] % 50 == 0 and event["n"] not in failed:
                 failed.add(event["n"])
                 raise ValueError("not yet")
             await work(event)
 
         pipeline = (
             read_table(
-                database, by="customer", batch=50, follow=False, backoff=Backoff(0.05, cap=0.05)
+                database, by="customer", batch=20, follow=False, backoff=Backoff(0.01, cap=0.01)
             )
             .pipe(
-                group_by("customer", buffer=400, share=200),
+                group_by("customer", buffer=2 * SHARE, share=SHARE),
                 spread(),
                 adaptive_flat_map(fails_at_first, Fixed(10), on_error="revert"),
             )
             .to(collect([]))
         )
         await pipeline.run()
-        assert failed == set(range(0, BURST, 500))
+        assert failed == set(range(0, BURST, 50))
         assert work.done["hot"] == list(range(BURST))
         await store.close()
 
@@ -241,7 +246,7 @@ def test_a_left_key_keeps_its_lease(database: str) -> None:
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("seed", range(8))
+@seeds(40)
 def test_no_claim_overtakes_rows_that_an_earlier_one_has_passed_by(
     database: str, seed: int
 ) -> None:
@@ -287,10 +292,10 @@ def test_no_claim_overtakes_rows_that_an_earlier_one_has_passed_by(
                 assert await self.store.settle(settlement, self.terms) == []
 
     after: dict[str, list[Any]] = defaultdict(list)
-    late: list[psycopg.Connection[Any]] = []
+    late, spare = list[psycopg.Connection[Any]](), list[psycopg.Connection[Any]]()
 
     def insert_late() -> None:
-        db = psycopg.connect(database)
+        db = spare.pop() if spare else psycopg.connect(database)
         payload = orjson.dumps({"customer": rng.choice("abc")}).decode()
         db.execute("INSERT INTO queue (payload) VALUES (%s)", [payload])
         late.append(db)
@@ -299,7 +304,9 @@ def test_no_claim_overtakes_rows_that_an_earlier_one_has_passed_by(
         db = late.pop(rng.randrange(len(late)))
         if rng.random() < 0.8:
             db.commit()
-        db.close()
+        else:
+            db.rollback()
+        spare.append(db)
 
     async def story() -> None:
         readers = [Reader("one"), Reader("other")]
@@ -331,6 +338,8 @@ def test_no_claim_overtakes_rows_that_an_earlier_one_has_passed_by(
                 await reader.settle()
         while late:
             end_late()
+        for db in spare:
+            db.close()
         for reader in readers:
             while reader.held:
                 await reader.settle()
