@@ -77,7 +77,7 @@ def mend_end(
     elif alone and (free or sys.platform == "win32"):
         # Else another run has mended it, and may be writing.
         _mend_member(file, name, kind, warn, free=free)
-    if sys.platform != "win32" and not sole:
+    if sys.platform != "win32":
         with suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
