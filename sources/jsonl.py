@@ -50,7 +50,7 @@ from penstock.streams.stages.source_stage import source
 if TYPE_CHECKING:
     from penstock.streams.state.store import Store
 
-__all__ = ["read_jsonl"]
+__all__ = ["json_lines_as", "read_jsonl"]
 
 T = TypeVar("T")
 
@@ -133,13 +133,15 @@ def read_jsonl(
     {'id': 1}
     >>> os.close(reading)
     """
-    line_format = (
-        Format(_object, _objects, skips_blank=True, values=Mapping, repeatable=True)
-        if decode is None
-        else decoding("read_jsonl", decode, skips_blank=True)
-    )
     options = LineOptions(path, follow, created, on_bad_line, max_line, position, order)
-    return Flowable.like(read_lines_as("read_jsonl", line_format, options))
+    return Flowable.like(read_lines_as("read_jsonl", json_lines_as(decode), options))
+
+
+def json_lines_as(decode: Callable[[bytes], Any] | None) -> Format[Any]:
+    """The format of `read_jsonl`. Raises BuildError for what cannot decode a line."""
+    if decode is None:
+        return Format(_object, _objects, skips_blank=True, values=Mapping, repeatable=True)
+    return decoding("read_jsonl", decode, skips_blank=True)
 
 
 def _objects(lines: list[Line]) -> list[Any] | None:

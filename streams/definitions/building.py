@@ -6,11 +6,12 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from inspect import Parameter
-from typing import Any, NoReturn, cast
+from inspect import Parameter, iscoroutine
+from typing import Any, NoReturn, cast, get_origin
 
 from penstock.streams.base.errors import BadDefinition, MissingExtra, PenstockError
 from penstock.streams.base.recorded import is_recorded
+from penstock.streams.definitions.catalog import Kind, catalog, kind_of
 from penstock.streams.definitions.definition import SPECIAL, FromEnvironment
 from penstock.streams.definitions.names import imported, is_a, is_reference, public, shown
 from penstock.streams.definitions.signatures import Option, Types, options_of
@@ -62,23 +63,44 @@ class _Building:
         return stream, [self._sink(one, ("sinks", n)) for n, one in enumerate(sinks)]
 
     def _sink(self, data: Any, path: Path) -> Any:
-        sink = self.value(data, _ANY, path)
+        sink = self._part(data, path, "sink")
         if not isinstance(sink, Sink):
             _refuse(data, path, "a sink", sink)
         return cast(Any, sink)
+
+    def _part(self, data: Any, path: Path, kind: Kind, prefix: str = "") -> Any:
+        """A source, an operator or a sink; an error says so if the name is one of another kind."""
+        try:
+            return self.value(data, _ANY, path, prefix)
+        except BadDefinition as error:
+            name = data.get("use") if is_a(data, dict) else None
+            if error.path != path or not isinstance(name, str):
+                raise
+            if (function := _known(name)) is not None:
+                found = kind_of(function)
+                if found not in (kind, "value"):
+                    _refuse_kind(name, path, _A[kind], _A[found])
+            elif is_reference(name) and kind in _CALLERS and _takes_something(name):
+                caller, option = _CALLERS[kind]
+                raise BadDefinition(
+                    f'{error.message}; to call it with each event write use = "{caller}" and '
+                    f'{option} = "{name}"',
+                    path,
+                ) from error
+            raise
 
     # Streams.
 
     def _stream(self, data: Mapping[str, Any], path: Path) -> Any:
         place = (*path, "source")
-        stream = self.value(data["source"], _ANY, place)
+        stream = self._part(data["source"], place, "source")
         if not is_a(stream, Stream):
             _refuse(data["source"], place, "a source", stream)
         result: Any = stream
         operators = _list(data.get("operators", []), (*path, "operators"))
         for n, one in enumerate(operators):
             place = (*path, "operators", n)
-            operator = self.value(one, _ANY, place, "ops.")
+            operator = self._part(one, place, "operator", "ops.")
             if not callable(operator):
                 _refuse(one, place, "an operator", operator)
             try:
@@ -210,10 +232,22 @@ class _Building:
     ) -> Any:
         args, keywords = self._arguments(name, options, given, path)
         try:
-            return function(*args, **keywords)
+            made = function(*args, **keywords)
+            if not iscoroutine(made):
+                return made
+            made.close()
+            raise BadDefinition(
+                f"{name} is an async function, and only a plain one can make a part of a pipeline",
+                path,
+            )
         except (BadDefinition, MissingExtra):
             raise
-        except (PenstockError, TypeError, ValueError) as error:
+        except Exception as error:
+            if is_reference(name) and not isinstance(error, PenstockError):
+                raised = f"{type(error).__name__}: {error}".rstrip(": ")
+                raise BadDefinition(f"{name} raised {raised}{_where(error)}", path) from error
+            if not isinstance(error, PenstockError | TypeError | ValueError):
+                raise
             # Most messages begin with the option, as it is written in Python.
             said = re.search(r"(?:^|\()(\w+)=", str(error))
             at = (*path, said[1]) if said is not None and said[1] in given else path
@@ -244,6 +278,12 @@ class _Building:
                 continue
             place = (*path, option.name)
             data = given[option.name]
+            if type(data) is int and data > _STANDARD_ERROR and _is_path(option.types):
+                raise BadDefinition(
+                    f"{data} would be the number of an open descriptor, which a file cannot know: "
+                    f'give the path as a text, "{data}"',
+                    place,
+                )
             if option.types == (bool,) and type(data) in (int, float, str):
                 raise BadDefinition(f"{data!r} is neither true nor false", place)
             if option.kind is Parameter.VAR_POSITIONAL:
@@ -288,8 +328,6 @@ class _Building:
                 continue
             if callable(function):
                 return function
-        from penstock.streams.definitions.catalog import catalog
-
         raise BadDefinition(
             f"there is no {name!r}{_near(name, catalog())}; a function of your own is module:name",
             path,
@@ -298,6 +336,37 @@ class _Building:
 
 # What the functions take that wrap handlers, as in `in_threads(8)(handler)`.
 _WRAPPED = ("handler",)
+
+
+_A = {
+    "source": "a source",
+    "operator": "an operator",
+    "sink": "a sink",
+    "value": "a value of an option",
+}
+
+# What calls a function with each event, and the option that takes it.
+_CALLERS = {"operator": ("adaptive_flat_map", "handler"), "sink": ("for_each", "function")}
+
+# The descriptors up to this one are those of every process.
+_STANDARD_ERROR = 2
+
+
+def _known(name: str) -> Callable[..., Any] | None:
+    """What penstock has under a name."""
+    return catalog().get(name) or catalog().get(f"ops.{name}")
+
+
+def _takes_something(name: str) -> bool:
+    """Whether the function of this name, which is there, cannot be called with nothing."""
+    try:
+        return any(one.is_needed for one in options_of(imported(name)).values())
+    except Exception:
+        return False
+
+
+def _is_path(types: Types) -> bool:
+    return any((get_origin(one) or one) is os.PathLike for one in types)
 
 
 def _import(name: str, path: Path) -> Any:
@@ -369,7 +438,11 @@ def _refuse(data: Any, path: Path, what: str, found: Any) -> NoReturn:
             "there is no `use`, which says by its name what this is, as in use = 'map'", path
         )
     name = table.get("use", data)
-    raise BadDefinition(f"{name!r} is not {what}, but {_kind(found)}", path)
+    _refuse_kind(name, path, what, _kind(found))
+
+
+def _refuse_kind(name: Any, path: Path, what: str, found: str) -> NoReturn:
+    raise BadDefinition(f"{name!r} is not {what}, but {found}", path)
 
 
 def _kind(thing: Any) -> str:

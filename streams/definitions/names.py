@@ -132,7 +132,8 @@ def shown(thing: Any) -> str:
     """How something without a name is shown: a function by its file and line, else by its type."""
     code = getattr(thing, "__code__", None)
     if code is None:
-        return f"a {type(thing).__name__}"
+        kind = type(thing).__name__
+        return f"{'an' if kind[0] in 'aeiouAEIO' else 'a'} {kind}"
     kind = "lambda" if code.co_name == "<lambda>" else f"function {code.co_name}"
     return f"{kind} at {_seen_from_here(code.co_filename)}:{code.co_firstlineno}"
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from penstock.streams.io.inputs.several import Several
     from penstock.streams.io.position import Position
 
-__all__ = ["Creation", "Format", "LineOptions", "decoding", "read_lines_as"]
+__all__ = ["MAX_LINE", "Creation", "Format", "LineOptions", "decoding", "read_lines_as"]
 
 T = TypeVar("T")
 
@@ -71,7 +71,8 @@ class Format(NamedTuple, Generic[T]):
     `repeatable`: no function is the user's, so that another process may decode lines again.
     `splitter` is made with the most bytes of a line. `headed`, if the first line that is not blank
     is a header, takes it, and returns the format of the lines after it; it raises CannotOpen, with
-    the end of a sentence that begins with the name of the file.
+    the end of a sentence that begins with the name of the file. If the very first line is a bad
+    one, and is what `foreign` says, the input is of another format and is not read.
     """
 
     decode: Callable[[bytes], T]
@@ -81,6 +82,11 @@ class Format(NamedTuple, Generic[T]):
     repeatable: bool = False
     splitter: Callable[[int], Splitter] = LineSplitter
     headed: Callable[[bytes], Format[T]] | None = None
+    foreign: Callable[[bytes], str] | None = None
+
+
+MAX_LINE = 16 * 1024 * 1024
+"""The most bytes of a line that a source takes where its user gives no `max_line`."""
 
 
 class LineOptions(NamedTuple):
@@ -240,8 +246,8 @@ class _Reading(BaseSourceStage):
     _read_at = 0.0
     # Whether nothing follows the lines that were read.
     _ended = False
-    # The bad line that ends the stream, after the events before it.
-    _failure: BadLine | None = None
+    # The error that ends the stream, after the events before it.
+    _failure: BadLine | CannotOpen | None = None
     # Whether the next line read is the first of another file.
     _another_file = True
     # The bytes read, and those in all where that is known.
@@ -498,7 +504,11 @@ class _Reading(BaseSourceStage):
                 try:
                     value = line_format.decode(bytes(line.removesuffix(b"\r")))
                 except NotAValue as bad:
-                    self._bad_line(line, number, str(bad))
+                    foreign = line_format.foreign
+                    if number == 1 and foreign is not None and (what := foreign(bytes(line))):
+                        self._failure = CannotOpen(f"{self._name} {what}")
+                    else:
+                        self._bad_line(line, number, str(bad))
                 else:
                     event: Any = self._kind(value, self._read_at, self, number)
                     if self._keeps_lines:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from penstock.streams.base.errors import add_note, message_of
@@ -17,9 +18,12 @@ from penstock.streams.protocol.stage_info import StageInfo
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run
 
-__all__ = ["KeyFaults"]
+__all__ = ["KeyFaults", "skipping"]
 
-_ADVICE = '; to go on without such events give on_error="skip", or on_error=route(sink)'
+skipping: ContextVar[str] = ContextVar(
+    "how to skip", default='on_error="skip", or on_error=route(sink)'
+)
+"""What the user gives to go on without events that fail; a command has its own option."""
 
 
 class KeyFaults(ErrorPolicy):
@@ -91,5 +95,6 @@ class KeyFaults(ErrorPolicy):
         if lack is None and self._time is not None:
             lack = lack_of(event.value, self._time, seconds_of, "cannot be read as a time")
         if lack is not None:
-            add_note(error, lack + (_ADVICE if self._stops else ""))
+            advice = f"; to go on without such events give {skipping.get()}"
+            add_note(error, lack + (advice if self._stops else ""))
         return super().survives(event, error, attempts)

@@ -49,11 +49,11 @@ def web_app(
 
     It is mounted in a server of one's own, before any pipeline has started; `add` shows a run. A
     run is on the page of its name, `/metrics` has the metrics of all with the label `pipeline`, and
-    `/readyz` answers "ready" while each of them takes events. `host` is the address on which that
-    server listens, and `hosts` are other names by which requests may call it, such as that of a
-    proxy. Beyond the loopback interface, and to control pipelines, a `token` is needed.
-    `show_values` shows values of events, such as keys. Raises BuildError without a token where one
-    is needed, and MissingExtra.
+    `/readyz` answers "ready" while each of them takes events, also if there is none. `host` is the
+    address on which that server listens, and `hosts` are other names by which requests may call it,
+    such as that of a proxy. Beyond the loopback interface, and to control pipelines, a `token` is
+    needed. `show_values` shows values of events, such as keys. Raises BuildError without a token
+    where one is needed, and MissingExtra.
     """
     if not isinstance(show_values, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise BuildError(f"web_app(show_values={show_values!r}): give True or False")
@@ -70,7 +70,12 @@ class WebApp:
         try:
             import prometheus_client as _  # noqa: F401
             from starlette.applications import Starlette
-            from starlette.responses import JSONResponse, PlainTextResponse, Response
+            from starlette.responses import (
+                JSONResponse,
+                PlainTextResponse,
+                RedirectResponse,
+                Response,
+            )
             from starlette.routing import Mount, Route
         except ImportError as error:
             raise missing_extra(
@@ -99,8 +104,15 @@ class WebApp:
 
         async def ready(_: Request) -> Response:
             runs = [running for running, _, _ in self._runs.values()]
-            is_ready = bool(runs) and all(running.is_ready for running in runs)
+            is_ready = all(running.is_ready for running in runs)
             return PlainTextResponse("ready\n") if is_ready else PlainTextResponse("no\n", 503)
+
+        async def to_one(request: Request) -> Response:
+            name = request.path_params["name"]
+            if name not in self._runs:
+                return PlainTextResponse("no pipeline of this name\n", 404)
+            # Relative, because a proxy or a mount may be before it.
+            return RedirectResponse(f"{name}/")
 
         async def of_one(scope: Scope, receive: Receive, send: Send) -> None:
             found = self._runs.get(scope["path_params"]["name"])
@@ -118,6 +130,7 @@ class WebApp:
                 Route("/pipelines", guarded(access, pipelines)),
                 Route("/healthz", guarded(access, health, is_open=True)),
                 Route("/readyz", guarded(access, ready, is_open=True)),
+                Route("/{name}", guarded(access, to_one)),
                 Mount("/{name}", app=of_one),
             ]
         )

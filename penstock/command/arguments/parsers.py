@@ -78,6 +78,12 @@ class Parser(argparse.ArgumentParser):
     gathers = False
     one_of: tuple[str, ...] = ()
 
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        # What begins as a negative number is a value, also with a unit behind it, as in `--at -5m`;
+        # its own type then says what is wrong.
+        self._negative_number_matcher = re.compile(r"-\.?\d")
+
     def parse_known_args(self, *args: Any, **named: Any) -> tuple[Any, list[str]]:
         given = self._variables() if self.reads_variables else {}
         for action, variable in given.items():

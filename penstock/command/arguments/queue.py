@@ -216,7 +216,7 @@ def _age(text: str) -> float:
 
 def _moment(text: str) -> float:
     """Seconds since 1970."""
-    if text[-1:] in _UNITS and "T" not in text:
+    if text[-1:] in _UNITS and "T" not in text and text[0] != "-":
         return wall() + _age(text)
     try:
         # Without a zone it is local time.

@@ -41,6 +41,7 @@ def add_distinct(add_parser: AddParser) -> None:
         metavar="FIELD",
         help="the field with the time of an event (default: when it was read)",
     )
+    _add_on_error(distinct)
     _add_files(distinct)
 
 
@@ -57,14 +58,18 @@ def add_map(add_parser: AddParser) -> None:
         metavar="auto|N|FLOOR:CEILING",
         help="how many calls at once (default: auto, the best number)",
     )
-    mapped.add_argument(
+    _add_on_error(mapped)
+    add_traceback(mapped)
+    _add_files(mapped)
+
+
+def _add_on_error(parser: Parser) -> None:
+    parser.add_argument(
         "--on-error",
         choices=("stop", "skip"),
         default="stop",
         help="end at the first error, or leave such events out (default: stop)",
     )
-    add_traceback(mapped)
-    _add_files(mapped)
 
 
 def _add_files(parser: Parser) -> None:

@@ -8,15 +8,12 @@ from typing import Any
 from penstock.sources.csv import read_csv
 from penstock.streams.io.inputs.csv_format import csv_format
 from penstock.streams.io.inputs.patterns import Order
-from penstock.streams.io.line_source import Format, LineOptions, read_lines_as
+from penstock.streams.io.line_source import MAX_LINE, Format, LineOptions, read_lines_as
 from penstock.streams.io.lines import Line
 from penstock.streams.io.paths import Paths
 from penstock.streams.pipelines.flowable import Flowable
 
 __all__ = ["read_csv_as"]
-
-# That of `read_csv`.
-_MAX_LINE = 16 * 1024 * 1024
 
 
 def read_csv_as(
@@ -31,7 +28,7 @@ def read_csv_as(
     if make is None:
         return read_csv(path, delimiter=delimiter, types=types, position=position, order=order)
     rows = _made(csv_format("read_csv", delimiter, None, types), make)
-    options = LineOptions(path, False, None, "report", _MAX_LINE, position, order)
+    options = LineOptions(path, False, None, "report", MAX_LINE, position, order)
     return Flowable.like(read_lines_as("read_csv", rows, options))
 
 

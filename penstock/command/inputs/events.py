@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,14 +12,18 @@ from reactivex import operators as ops
 
 from penstock.command.inputs.field_option import FieldOption
 from penstock.command.inputs.formats import DELIMITERS, format_of, types_of
-from penstock.sources.jsonl import read_jsonl
+from penstock.sources.jsonl import json_lines_as
 from penstock.streams.base.database_url import redacted
-from penstock.streams.base.errors import BuildError
-from penstock.streams.io.body import json_object
+from penstock.streams.base.errors import BuildError, describe
+from penstock.streams.io.body import json_object, text_of
 from penstock.streams.io.inputs.patterns import files_of, listed
+from penstock.streams.io.line_source import MAX_LINE, LineOptions, read_lines_as
 from penstock.streams.pipelines.flowable import Flowable
 
 __all__ = ["Events", "input_format", "input_name", "inputs_of"]
+
+# Two names or more, as in a header of CSV.
+_NAMES = r'"?[A-Za-z_][\w .-]*"?(,"?[A-Za-z_][\w .-]*"?)+'
 
 _DATABASES = ("sqlite:", "postgresql:", "postgres:")
 
@@ -105,11 +110,22 @@ def _of_files(
         return read_csv_as(path, DELIMITERS[form], types, make, position, options.order)
     if options.types is not None:
         raise BuildError("--types goes with CSV and TSV: values of JSON have types")
-    if make is None:
-        return read_jsonl(path, position=position, order=options.order)
-    return read_jsonl(
-        path, decode=lambda line: make(decode(line)), position=position, order=options.order
-    )
+    lines = json_lines_as(None if make is None else lambda line: make(decode(line)))
+    if options.input_format is None and path == "-":
+        lines = lines._replace(foreign=_columns)
+    about = LineOptions(path, False, None, "report", MAX_LINE, position, options.order)
+    return Flowable.like(read_lines_as("read_jsonl", lines, about))
+
+
+def _columns(line: bytes) -> str:
+    """What is wrong with a first line that has the names of columns; "" for any other."""
+    for form, delimiter in DELIMITERS.items():
+        if re.fullmatch(_NAMES.replace(",", delimiter).encode(), line.strip()):
+            return (
+                f"does not begin with a line of JSON, but with {describe(text_of(line.strip()))}: "
+                f"give --input-format {form} if these are the names of its columns"
+            )
+    return ""
 
 
 def _check_tables(options: Namespace, urls: list[str]) -> None:

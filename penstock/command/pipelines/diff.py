@@ -36,6 +36,10 @@ def _definition(where: str, arguments: list[str]) -> dict[str, Any]:
         found = parsed(where)
         if not is_a(found, dict):
             raise BadDefinition(f"{where}: a definition is a JSON object")
+        if lacks := [part for part in ("source", "sinks") if not found.get(part)]:
+            raise BadDefinition(
+                f"{where}: this is not the definition of a pipeline: it has no {lacks[0]}"
+            )
         definition: dict[str, Any] = found
         return definition
     with TemporaryDirectory() as folder:

@@ -47,7 +47,7 @@ def load(where: str, arguments: Sequence[str] = (), *, whole: bool = False) -> P
 
         if form_of(path) is not None:
             return _defined(path, name, arguments)
-    return choose(load_module(path, arguments, "pipeline", whole=whole), path, name)
+    return choose(load_module(path, arguments, "pipeline", name, whole=whole), path, name)
 
 
 def _defined(path: str, name: str | None, arguments: Sequence[str]) -> Pipeline:
@@ -62,15 +62,24 @@ def _defined(path: str, name: str | None, arguments: Sequence[str]) -> Pipeline:
 
 
 def load_module(
-    path: str, arguments: Sequence[str], what: str, *, whole: bool = False
+    path: str,
+    arguments: Sequence[str],
+    what: str,
+    name: str | None = None,
+    *,
+    whole: bool = False,
 ) -> ModuleType:
-    """Import the file, which is to have a `what`; otherwise as `load`."""
+    """Import the file, which is to have a `what`, of this name if there is one; otherwise as
+    `load`."""
     if os.path.isdir(path):
         raise BuildError(f"{path} is a folder: name the file in it that has the {what}")
     if not os.path.exists(path):
         path = _installed(path)
     if not os.path.exists(path):
-        raise BuildError(f"{path} does not exist (seen from {os.getcwd()})")
+        file = f"{path.replace('.', os.sep)}.py"
+        meant = f"{file}:{name}" if name else file
+        meant = f"; did you mean {meant}?" if os.path.exists(file) else ""
+        raise BuildError(f"{path} does not exist (seen from {os.getcwd()}){meant}")
     folder = os.path.dirname(os.path.realpath(path))
     sys.argv = [path, *arguments]
     sys.path.insert(0, folder)

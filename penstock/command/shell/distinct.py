@@ -10,6 +10,7 @@ from penstock.command.pipelines.run import execute, warnings_to_standard_error
 from penstock.command.shell.results import results
 from penstock.operators.distinct_within import distinct_within
 from penstock.streams.base.errors import BuildError
+from penstock.streams.keyed.key_faults import skipping
 
 __all__ = ["call"]
 
@@ -19,7 +20,10 @@ def call(options: Namespace, words: list[str]) -> int:
     if words:
         raise BuildError(f"distinct takes nothing after `--`: {' '.join(words)}")
     warnings_to_standard_error()
-    operator = distinct_within(options.within, by=options.by, time=options.time)
+    skipping.set("--on-error skip")
+    operator = distinct_within(
+        options.within, by=options.by, time=options.time, on_error=options.on_error
+    )
     events = Events(options, {"--by": options.by, "--time": options.time})
     pipeline = events.stream.pipe(operator).to(results(options))
     pipeline.check_files()

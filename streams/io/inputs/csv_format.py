@@ -48,6 +48,9 @@ TYPES: dict[Any, Callable[[str], Any]] = {
 """What makes a value of a text, by its type."""
 
 
+_NOUNS = {int: "a whole number", float: "a number", bool: "true or false", Decimal: "a number"}
+
+
 def check_delimiter(name: str, delimiter: Any) -> bytes:
     """The delimiter as a byte. Raises BuildError for one that cannot separate fields."""
     is_one = isinstance(delimiter, str) and len(delimiter) == 1 and delimiter.isascii()
@@ -141,6 +144,16 @@ def reading(source: str, column: str, kind: Any) -> Callable[[str], Any]:
     )
 
 
+def _why(function: Callable[[str], Any], error: Exception) -> str:
+    """Why a function has refused a text, without the text."""
+    while isinstance(function, partial):
+        (function,) = function.args
+    kind = next((one for one, known in TYPES.items() if known is function), None)
+    if kind is None:
+        return f"for which {getattr(function, '__name__', 'its function')} raised: {error}"
+    return f"which is not {_NOUNS.get(kind, f'a {kind.__name__}')}"
+
+
 def _optional(function: Callable[[str], Any], text: str) -> Any:
     return function(text) if text else None
 
@@ -181,7 +194,7 @@ def _rows(
                 raise
             except Exception as error:
                 raise NotAValue(
-                    f"has in column {names[at]!r} {describe(row[at])}: {error}"
+                    f"has {describe(row[at])} in column {names[at]!r}, {_why(function, error)}"
                 ) from error
         value = dict(zip(names, row, strict=True))
         if make is None:

@@ -81,7 +81,7 @@ def test_bad_rows_are_named_by_their_numbers_and_their_neighbours_are_read(
     assert [row["id"] for row in run(read(source))] == ["1", "6"]
     told = [str(letter.error) for letter in letters]
     assert "line 3 has 1 fields, and the header has 2" in told[0]
-    assert "line 4 has in column 'n' 'x': invalid literal" in told[1]
+    assert "line 4 has 'x' in column 'n', which is not a whole number" in told[1]
     assert "line 5 is not a row of CSV" in told[2]
 
 

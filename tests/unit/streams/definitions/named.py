@@ -17,12 +17,21 @@ __all__ = [
     "inside",
     "is_large",
     "project",
+    "refuses",
     "slowly",
+    "starts",
 ]
 
 
 async def project(order: Any) -> Any:
     return order
+
+
+async def starts() -> None: ...
+
+
+def refuses() -> Any:
+    raise KeyError("no")
 
 
 async def slowly(prices: Any, order: Any) -> Any:

@@ -161,6 +161,12 @@ def test_variables_of_the_environment_stand_for_texts(
         ('"write_jsonl"', '"read_jsonl"', ":18: sink 1: 'read_jsonl' is not a sink, but a source"),
         ('"read_jsonl"', '"write_jsonl"', ":3: source: 'write_jsonl' is not a source, but a sink"),
         ('"write_jsonl"', '"builtins:dict"', ":18: sink 1: 'builtins:dict' is not a sink, but a dict"),  # noqa: E501
+        ('"write_jsonl"', '"filter"', ":18: sink 1: 'filter' is not a sink, but an operator"),
+        ('"write_jsonl"', f'"{HERE}:is_large"', f":18: sink 1: {HERE}:is_large needs 'order': it takes order; to call it with each event write use = \"for_each\" and function = \"{HERE}:is_large\""),  # noqa: E501
+        ('"write_jsonl"', f'"{HERE}:project"', f":18: sink 1: {HERE}:project needs 'order': it takes order; to call it with each event write use = \"for_each\""),  # noqa: E501
+        ('"write_jsonl"', f'"{HERE}:starts"', f":18: sink 1: {HERE}:starts is an async function, and only a plain one can make a part of a pipeline"),  # noqa: E501
+        ('"write_jsonl"', f'"{HERE}:refuses"', f":18: sink 1: {HERE}:refuses raised KeyError: 'no' ("),  # noqa: E501
+        ('"orders.jsonl"', "5", ":5: source, path: 5 would be the number of an open descriptor, which a file cannot know: give the path as a text, \"5\""),  # noqa: E501
         ('use = "filter"', 'use = "Fixed"\nlimit = 1', ":10: operator 1, predicate: Fixed has no option 'predicate'. It takes limit"),  # noqa: E501
         ('"orders.jsonl"', '"${NOPE}"', ":5: source, path: the variable NOPE of the environment is not set; "),  # noqa: E501
         ('"orders.jsonl"', '{ shared = "x" }', ":5: source, path, shared: there is no 'x' in [shared]"),  # noqa: E501

@@ -76,7 +76,8 @@ def test_it_is_mounted_before_any_pipeline_and_shows_each_that_is_added() -> Non
         first: Inbox[int] = inbox(9)
         second: Inbox[int] = inbox(9)
         async with mounted(pages) as client:
-            assert await answered(client, "readyz") == (503, "no\n")
+            # Nothing that was added does not take events.
+            assert await answered(client, "readyz") == (200, "ready\n")
             assert await answered(client, "pipelines") == (200, "[]")
             status, text = await answered(client, "metrics")
             assert (status, text) == (200, "# EOF\n")
@@ -99,6 +100,10 @@ def test_it_is_mounted_before_any_pipeline_and_shows_each_that_is_added() -> Non
                 assert "mails" not in alone
                 for path in ("", "all.js", "bills/", "bills/page.js", "mails/"):
                     assert (await answered(client, path))[0] == 200
+                # Without the slash it is the same page, whose own files are beside it.
+                async with client.get("bills") as response:
+                    assert (response.status, response.url.path) == (200, "/penstock/bills/")
+                assert (await answered(client, "other"))[0] == 404
                 async with client.get("bills/stream") as response:
                     assert '"title":"bills"' in (await response.content.readline()).decode()
                 async with client.get("pipelines") as response:
@@ -124,7 +129,7 @@ def test_without_the_token_nothing_is_shown_but_health() -> None:
         box: Inbox[int] = inbox(9)
         async with mounted(pages) as client, box.to(for_each(bool)).start() as running:
             pages.add(running, "bills")
-            for path in ("metrics", "pipelines", "bills/metrics", "bills/stream"):
+            for path in ("metrics", "pipelines", "bills", "bills/metrics", "bills/stream"):
                 assert (await answered(client, path))[0] == 401
                 if path.endswith("metrics"):
                     right = {"Authorization": "Bearer only-for-us"}

@@ -48,6 +48,17 @@ def test_a_definition_that_was_printed_is_compared(
     assert penstock("diff", before, both[1]).out == "operator 1 take, count: 4, was 3\n"
 
 
+@pytest.mark.parametrize("text", ["{}", '{"source": {"use": "read_jsonl"}}', "[]"])
+def test_json_that_is_no_definition_is_refused(
+    penstock: Penstock, both: tuple[Path, Path], tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "other.json").write_text(text)
+    result = penstock("diff", both[0], tmp_path / "other.json")
+    assert result.status == 2
+    assert "other.json: " in result.err
+    assert "definition" in result.err
+
+
 def test_a_file_without_a_pipeline_is_named(penstock: Penstock, both: tuple[Path, Path]) -> None:
     result = penstock("diff", both[0].parent / "steps.py", both[1])
     assert result.status == 2

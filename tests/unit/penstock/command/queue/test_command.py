@@ -693,7 +693,9 @@ def test_pause_and_resume_say_what_they_have_changed(penstock: Penstock, databas
     assert penstock("queue", "stats", database).out.startswith(f"queue in {database}:")
 
 
-@pytest.mark.parametrize("option", [("--at", "soon"), ("--at", "25:00"), ("--priority", "1.5")])
+@pytest.mark.parametrize(
+    "option", [("--at", "soon"), ("--at", "25:00"), ("--at", "-5m"), ("--priority", "1.5")]
+)
 def test_put_refuses_what_is_no_time_and_no_priority(
     penstock: Penstock, url: str, option: tuple[str, str]
 ) -> None:

@@ -165,3 +165,46 @@ def test_the_output_of_each_command_can_be_rotated(
         last = [] if "goes" in told else ["--output", str(out)]
         result = penstock(*words, str(orders), *last, "--rotate", wrong)
         assert (result.status, told in result.err) == (2, True), result.err
+
+
+@pytest.mark.parametrize("command", [["distinct", "--within", "9s"], ["map", "CODE:same"]])
+def test_a_key_that_cannot_be_one_is_named_with_the_option_of_the_command(
+    penstock: Command, tmp_path: Path, command: list[str]
+) -> None:
+    (tmp_path / "code.py").write_text("def same(order):\n    return order\n")
+    words = [word.replace("CODE", str(tmp_path / "code.py")) for word in command]
+    file = tmp_path / "keys.jsonl"
+    file.write_text('{"id":[1]}\n{"id":2}\n')
+    result = penstock(*words, "--by", "id", file)
+    assert result.status == 1
+    assert "field 'id' of the event, of type list, cannot be a key" in result.err
+    assert "to go on without such events give --on-error skip" in result.err
+    assert "on_error" not in result.err
+    result = penstock(*words, "--by", "id", "--on-error", "skip", file)
+    assert result.out == '{"id":2}\n'
+
+
+def test_a_module_in_place_of_a_file_is_guessed(
+    penstock: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "code.py").write_text("def same(order):\n    return order\n")
+    monkeypatch.chdir(tmp_path)
+    result = penstock("map", "code:same")
+    assert result.status == 2
+    assert "did you mean code.py:same?" in result.err
+
+
+@pytest.mark.parametrize(("names", "form"), [("a,n", "csv"), ('a\tb c\t"d"', "tsv")])
+def test_csv_on_standard_input_is_recognised_by_its_first_line(
+    process: Command, module: list[str], names: str, form: str
+) -> None:
+    command = ["distinct", "--by", "a", "--within", "9s"]
+    result = process(module, *command, input=f"{names}\n1,x\n2,y\n")
+    assert result.returncode == 2
+    assert f"give --input-format {form} if these are the names of its columns" in result.stderr
+    assert result.stderr.count("JSON") == 1
+    # What is no header is a bad line, as anywhere.
+    result = process(module, *command, input='ent":1,"a":2}\n{"a":3}\n')
+    assert (result.returncode, result.stdout) == (3, '{"a":3}\n')
+    result = process(module, *command, "--input-format", "jsonl", input='a,n\n{"a":3}\n')
+    assert (result.returncode, result.stdout) == (3, '{"a":3}\n')
