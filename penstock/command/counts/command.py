@@ -57,7 +57,9 @@ def call(options: Namespace, words: list[str]) -> int:
 
         write(picture_of(periods, slices, names, options), options.plot)
     lines = lines_of(periods, slices, names, options)
-    text = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
+    # One for all: `dumps` would make one for each line.
+    encode = json.JSONEncoder(ensure_ascii=False).encode
+    text = "".join(f"{encode(line)}\n" for line in lines)
     return give(text, options.output) or status
 
 

@@ -51,22 +51,22 @@ def lines_of(
 def _over_time(
     periods: Periods, names: list[str] | None, options: Namespace
 ) -> Iterator[dict[str, Any]]:
-    spans = {
-        key: [(one.begin, one.end, one.value) for one in some]
+    spans = (
+        (key, [(one.begin, one.end, one.value) for one in some])
         for key, some in groupby(periods, attrgetter("key"))
-    }
+    )
     nothing = _nothing(options)
     for group in _groups(spans, names, options, ("begin", "end")):
         found = _beside(group.series)
         if options.null is not None:
             found = with_gaps(found, [Absent] * len(group.series))
+        key = _key(group, names, options)
+        columns = group.names or ["value"]
         for begin, end, values in found:
-            shown = [nothing if one is Absent else as_plain(one) for one in values]
-            yield {
-                **_key(group, names, options),
-                **{"begin": as_plain(begin), "end": as_plain(end)},
-                **dict(zip(group.names or ["value"], shown, strict=True)),
-            }
+            line = {**key, "begin": as_plain(begin), "end": as_plain(end)}
+            for name, one in zip(columns, values, strict=True):
+                line[name] = nothing if one is Absent else as_plain(one)
+            yield line
 
 
 def _by_calendar(
@@ -80,7 +80,7 @@ def _by_calendar(
         value = Absent if is_empty else one
         spans.setdefault(one.key, []).append((one.first, _after(unit, one.first), value))
     nothing = _nothing(options)
-    for group in _groups(spans, names, options, (unit,)):
+    for group in _groups(spans.items(), names, options, (unit,)):
         found = _beside(group.series)
         if options.null is not None:
             found = with_gaps(found, [Absent] * len(group.series), partial(_units, unit))
@@ -106,7 +106,7 @@ def _at(periods: Periods, names: list[str] | None, options: Namespace) -> Iterat
     if not values and options.by is None and options.aggregate == "count":
         values = {None: 0} if names is None else {(names[0], None): 0}
     nothing = _nothing(options)
-    for group in _groups(values, names, options, ("at",)):
+    for group in _groups(values.items(), names, options, ("at",)):
         shown = [nothing if one in (Absent, []) else as_plain(one) for one in group.series]
         yield {
             "at": as_plain(at),
@@ -116,20 +116,25 @@ def _at(periods: Periods, names: list[str] | None, options: Namespace) -> Iterat
 
 
 def _groups(
-    series: dict[Any, Any], names: list[str] | None, options: Namespace, taken: Sequence[str]
+    series: Iterable[tuple[Any, Any]],
+    names: list[str] | None,
+    options: Namespace,
+    taken: Sequence[str],
 ) -> Iterator[_Group]:
     """What stands in one line: a key, all keys, or the inputs for each key."""
     if names is not None:
         _check_names(names, (*taken, *([] if options.by is None else ["key"])))
-        for key in dict.fromkeys(key for _, key in series):
-            yield _Group(key, names, [series.get((name, key), []) for name in names])
+        known = dict(series)
+        for key in dict.fromkeys(key for _, key in known):
+            yield _Group(key, names, [known.get((name, key), []) for name in names])
     elif options.join:
-        keys = [name_of(key) for key in series]
+        known = dict(series)
+        keys = [name_of(key) for key in known]
         _check_names(keys, taken)
         if keys:
-            yield _Group(None, keys, list(series.values()))
+            yield _Group(None, keys, list(known.values()))
     else:
-        for key, one in series.items():
+        for key, one in series:
             yield _Group(key, None, [one])
 
 

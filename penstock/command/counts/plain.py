@@ -17,6 +17,8 @@ _LARGEST = int(float_info.max)
 
 def as_plain(value: Any) -> Any:
     """`value` as JSON has it; a number that it does not have is a text."""
+    if value is None or value.__class__ is str:
+        return value
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, bytes):
@@ -24,7 +26,8 @@ def as_plain(value: Any) -> Any:
     if isinstance(value, int) and abs(value) > _LARGEST:
         value = Decimal(value)
     if isinstance(value, Decimal):
-        return float(value) if isfinite(float(value)) else str(value.normalize())
+        near = float(value)
+        return near if isfinite(near) else str(value.normalize())
     if isinstance(value, float) and not isfinite(value):
         # As PostgreSQL writes it: Infinity.
         return str(Decimal(value))

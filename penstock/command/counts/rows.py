@@ -49,25 +49,20 @@ def _read_texts(rows: list[Row], options: Namespace) -> None:
         for row in rows:
             if isinstance(text := row[options.of], str):
                 row[options.of] = as_number(text)
-    for row in rows:
-        if row[options.end] in _OPEN:
-            row[options.end] = None
-    points = [
-        (row, end, row[end])
-        for row in rows
-        for end in (options.begin, options.end)
-        if isinstance(row[end], str)
-    ]
-    numbers = {text: as_number(text) for *_, text in points if text}
+    begin, end = options.begin, options.end
+    texts = {row[end] for row in rows}.difference(_OPEN).union(row[begin] for row in rows)
+    meant = {text: as_number(text) for text in texts if text and isinstance(text, str)}
     # A date without hyphens could be a number, too: the columns are all one or all the other, and
     # bad rows do not decide which.
-    dates = sum(_is_date(text) for text, number in numbers.items() if isinstance(number, str))
+    dates = sum(_is_date(text) for text, number in meant.items() if isinstance(number, str))
     if dates and dates >= sum(
-        not isinstance(number, str) and not _is_date(text) for text, number in numbers.items()
+        not isinstance(number, str) and not _is_date(text) for text, number in meant.items()
     ):
-        numbers = {}
-    for row, end, text in points:
-        row[end] = numbers.get(text, text) if text else None
+        meant = {}
+    begins, ends = {**meant, "": None}, {**meant, **dict.fromkeys(_OPEN)}
+    for row in rows:
+        row[begin] = begins.get(row[begin], row[begin])
+        row[end] = ends.get(row[end], row[end])
 
 
 def _is_date(text: str) -> bool:
