@@ -12,7 +12,7 @@ from penstock.streams.base.extras import missing_extra
 __all__ = ["call"]
 
 # How the names of arguments begin that are files.
-_FILES = ("PATH", "FILE", "FOLDER")
+_FILES = ("PATH", "FILE", "FOLDER", "GRAPH", "RULES", "GOOD", "BAD")
 
 
 def call(options: argparse.Namespace, for_the_file: list[str]) -> int:

@@ -62,6 +62,12 @@ def run_command(words: list[str], *, alone: bool = False) -> int:
     return status or unwritten
 
 
+# The commands that take words for a Python file load one.
+_TAKE_WORDS = frozenset(
+    {"check", "check-workflow", "diff", "draw", "kata", "map", "mine", "publish", "run"}
+    | {"turning-point"}
+)
+
 # Objects made and not freed before the garbage collector looks for cycles among them.
 _GARBAGE = 20_000
 
@@ -69,6 +75,9 @@ _GARBAGE = 20_000
 def _dispatch(options: argparse.Namespace, for_the_file: list[str], *, alone: bool) -> int:
     from penstock.streams.base.errors import BuildError, MissingExtra, PenstockError
 
+    if for_the_file and options.command not in _TAKE_WORDS:
+        words = " ".join(for_the_file)
+        return _usage_error(f"{options.command} takes nothing after `--`: {words}")
     options.alone = alone
     module = _MODULES[options.command]
     if options.command == "run" and options.on is not None:

@@ -32,8 +32,6 @@ def call(options: Namespace, words: list[str]) -> int:
     Returns 0, or 3 if rows were bad and left out. Raises BuildError for a wrong use, and for an
     input that cannot be read.
     """
-    if words:
-        raise BuildError(f"counts takes nothing after `--`: {' '.join(words)}")
     _check_amounts(options)
     _check_calendar(options)
     _check_plot(options)

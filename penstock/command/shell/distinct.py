@@ -9,7 +9,6 @@ from penstock.command.pipelines.options import Options
 from penstock.command.pipelines.run import execute, warnings_to_standard_error
 from penstock.command.shell.results import results
 from penstock.operators.distinct_within import distinct_within
-from penstock.streams.base.errors import BuildError
 from penstock.streams.keyed.key_faults import skipping
 
 __all__ = ["call"]
@@ -17,8 +16,6 @@ __all__ = ["call"]
 
 def call(options: Namespace, words: list[str]) -> int:
     """Run it; returns the exit status as `penstock run` does. Raises BuildError."""
-    if words:
-        raise BuildError(f"distinct takes nothing after `--`: {' '.join(words)}")
     warnings_to_standard_error()
     skipping.set("--on-error skip")
     operator = distinct_within(

@@ -40,8 +40,6 @@ def call(options: Namespace, words: list[str]) -> int:
     Returns 0, or 1 if the two formulas of `--compare` differ. Raises BuildError for a formula that
     cannot be read, is too large, or cannot be drawn.
     """
-    if words:
-        raise BuildError(f"formula takes nothing after `--`: {' '.join(words)}")
     _refuse_ignored(options)
     formula = parse(options.formula)
     _mention_split_words(options)

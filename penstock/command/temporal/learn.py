@@ -37,8 +37,6 @@ def call(options: Namespace, words: list[str]) -> int:
     as `penstock run`. Raises BuildError for propositions that are not valid or too many, and
     without good or bad traces.
     """
-    if words:
-        raise BuildError(f"learn takes nothing after `--`: {' '.join(words)}")
     warnings_to_standard_error()
     letters = _Letters(options)
     bad_lines = False

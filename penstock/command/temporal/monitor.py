@@ -38,8 +38,6 @@ def call(options: Namespace, words: list[str]) -> int:
     Returns 0 if there was none, 1 if there was one, else as `penstock run` does. Raises BuildError
     for an invalid formula or proposition.
     """
-    if words:
-        raise BuildError(f"monitor takes nothing after `--`: {' '.join(words)}")
     warnings_to_standard_error()
     # How a weak `next` is read.
     logging.getLogger("penstock").setLevel(logging.INFO)

@@ -58,6 +58,8 @@ def test_bash_completes_files_where_files_are_wanted(
     (tmp_path / "pipeline.py").touch()
     assert "pipeline.py" in complete("run", "pipe")
     assert "pipeline.py" in complete("run", "job.py", "--report-page", "pipe")
+    for words in (["mine"], ["mine", "--graph"], ["mine", "--rules"], ["learn"], ["counts"]):
+        assert "pipeline.py" in complete(*words, "pipe")
 
 
 def test_each_shell_gets_a_script_of_its_own(penstock: Penstock) -> None:

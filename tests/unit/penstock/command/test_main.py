@@ -37,6 +37,30 @@ def test_every_sub_command_has_help(penstock: Penstock, command: str) -> None:
     assert result.out.startswith(f"usage: penstock {command}")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["completion", "bash"],
+        ["counts"],
+        ["dead-letters", "list", "--on", "nats://none", "--name", "a"],
+        ["distinct", "--by=a", "--within=1"],
+        ["formula", "a"],
+        ["learn", "a.jsonl", "b.jsonl"],
+        ["monitor", "a"],
+        ["queue", "stats", "sqlite:///a.db"],
+        ["santa"],
+        ["state", "peek", "a.state"],
+        ["status", "--on", "nats://none", "--name", "a"],
+    ],
+)
+def test_a_command_that_loads_no_file_refuses_words_for_one(
+    penstock: Penstock, words: list[str]
+) -> None:
+    result = penstock(*words, "--", "more", "words")
+    assert (result.status, result.out) == (2, "")
+    assert result.err == f"penstock: {words[0]} takes nothing after `--`: more words\n"
+
+
 def test_the_help_of_run_groups_options_by_where_they_apply(penstock: Penstock) -> None:
     titles = "\nlogs and live page:\n", "\nprocesses of this machine:\n", "\nservers, with --on:\n"
     groups, rest = [], penstock("run", "--help").out
