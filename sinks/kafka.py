@@ -33,12 +33,12 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
+from penstock.streams.base.duration import is_duration
 from penstock.streams.base.errors import BuildError
 from penstock.streams.base.keys import By, Key, key_name
 from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import (
     is_count,
-    is_duration,
     is_positive,
     is_text,
     require_parameters,

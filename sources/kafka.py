@@ -36,11 +36,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
 
+from penstock.streams.base.duration import is_duration
 from penstock.streams.base.errors import BuildError
 from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import (
     is_at_least,
-    is_duration,
     is_text,
     require_count,
     texts_of,
