@@ -17,7 +17,13 @@ from typing import Any
 from penstock.streams.base import clock
 from penstock.streams.sql_queue.passed import Range
 from penstock.streams.sql_queue.postgres import statements as sql
+from penstock.streams.sql_queue.postgres.key_texts import (
+    CREATE_KEY_FUNCTION,
+    CREATE_TEXT_FUNCTION,
+    HAS_FUNCTION,
+)
 from penstock.streams.sql_queue.postgres.table import Connection, PostgresTable, refusals
+from penstock.streams.sql_queue.postgres.table_statements import HAS_TABLE
 from penstock.streams.sql_queue.schema import DEAD, IN_PROCESS, UNPROCESSED
 from penstock.streams.sql_queue.store import (
     CANCELLED,
@@ -148,17 +154,17 @@ class PostgresStore(PostgresTable):
     async def _prepare_keys(self, by: str) -> None:
         if self._by is not None:
             return
-        takes, create = "(json, text)", sql.CREATE_KEY_FUNCTION
+        takes, create = "(json, text)", CREATE_KEY_FUNCTION
         if by in self._columns:
-            takes, create = "(anyelement)", sql.CREATE_TEXT_FUNCTION
+            takes, create = "(anyelement)", CREATE_TEXT_FUNCTION
         function = {"function": self._names["key_function"] + takes}
         async with self._transaction(durable=True) as db:
             # A user for whom they exist needs no right to create them.
             table = {"table": self._names["keys"]}
-            if not (await self._all(db, sql.HAS_TABLE, table))[0][0]:
+            if not (await self._all(db, HAS_TABLE, table))[0][0]:
                 for statement in sql.CREATE_KEYS:
                     await self._all(db, statement, table)
-            if not (await self._all(db, sql.HAS_FUNCTION, function))[0][0]:
+            if not (await self._all(db, HAS_FUNCTION, function))[0][0]:
                 await self._all(db, create)
         self._by = by
 

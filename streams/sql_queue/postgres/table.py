@@ -21,7 +21,14 @@ from penstock.streams.delivery.commit import Parts
 from penstock.streams.io.encoding import encoded
 from penstock.streams.sql_queue.passed import Passed
 from penstock.streams.sql_queue.position import Position
-from penstock.streams.sql_queue.postgres import statements as sql
+from penstock.streams.sql_queue.postgres import table_statements as sql
+from penstock.streams.sql_queue.postgres.key_texts import (
+    SAME_TEXTS,
+    equal_key,
+    field_in_json,
+    key_in_json,
+    short_key,
+)
 from penstock.streams.sql_queue.postgres.pooling import check_session
 from penstock.streams.sql_queue.schema import NUMBERS, OWN, PRIORITY, Layout, Upsert, quoted
 from penstock.streams.sql_queue.store import (
@@ -352,16 +359,16 @@ class PostgresTable(Store):
         """The SQL of a row's key: a column, else a field of the payload."""
         if by in self._columns:
             value = self.layout.value(by)
-            if self._columns[by] in sql.SAME_TEXTS:
-                return sql.equal_key(sql.short_key(f"{value}::text"))
-            return sql.equal_key(sql.short_key(f"{self._names['key_function']}({value})"))
+            if self._columns[by] in SAME_TEXTS:
+                return equal_key(short_key(f"{value}::text"))
+            return equal_key(short_key(f"{self._names['key_function']}({value})"))
         if self._payload_type not in ("json", "jsonb"):
             raise CannotOpen(f"by={self._no_field(by)}")
         payload = self.layout.value(self.layout.column("payload"))
         field = Literal(by).as_string(None)
         if self._payload_type == "jsonb":
-            return sql.equal_key(sql.short_key(f"({payload} ->> {field})"))
-        return sql.equal_key(sql.key_in_json(payload, field, self._names["key_function"]))
+            return equal_key(short_key(f"({payload} ->> {field})"))
+        return equal_key(key_in_json(payload, field, self._names["key_function"]))
 
     async def _all(
         self, db: Connection, text: str, values: Mapping[str, Any] | None = None
@@ -439,7 +446,7 @@ class PostgresTable(Store):
 
     async def is_paused(self) -> bool:
         async with self._using() as db:
-            found = await self._all(db, sql.IS_THERE, {"table": self._names["paused"]})
+            found = await self._all(db, sql.HAS_TABLE, {"table": self._names["paused"]})
         return bool(found[0][0])
 
     async def pause(self, paused: bool) -> None:
@@ -461,7 +468,7 @@ class PostgresTable(Store):
 
     async def planned(self) -> dict[str, PeriodicJob]:
         async with self._using() as db:
-            if not (await self._all(db, sql.IS_THERE, {"table": self._names["periodic"]}))[0][0]:
+            if not (await self._all(db, sql.HAS_TABLE, {"table": self._names["periodic"]}))[0][0]:
                 return {}
             found = await self._all(db, sql.PLANNED)
         return {row[0]: PeriodicJob(*row) for row in found}
@@ -535,7 +542,7 @@ class PostgresTable(Store):
         name = Literal(field).as_string(None)
         if self._payload_type == "jsonb":
             return f"({payload} ->> {name})"
-        return sql.field_in_json(payload, name)
+        return field_in_json(payload, name)
 
     def _no_field(self, field: str) -> str:
         return (

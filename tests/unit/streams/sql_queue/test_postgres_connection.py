@@ -13,7 +13,7 @@ import pytest
 from psycopg import AsyncConnection
 
 from penstock.streams.sql_queue import DatabaseLost, Layout, open_store
-from penstock.streams.sql_queue.postgres import statements as postgres_sql
+from penstock.streams.sql_queue.postgres import table_statements as postgres_sql
 from penstock.streams.sql_queue.postgres.claims import PostgresStore
 
 
