@@ -282,8 +282,8 @@ def _check_offsets(offsets: Any, names: Sequence[str]) -> None:
     if len(names) > 1 and offsets.moves:
         raise BuildError(
             f"read_kafka({', '.join(names)!r}, offsets={offsets!r}): states there move with the "
-            "partitions of one topic, and a member may have other partitions of another one. Write "
-            "the events of all to one topic, with the same key, and read that"
+            "partitions of one topic. Read each by a read_kafka of its own with the same store, "
+            "and put them together with ops.merge; or join them"
         )
 
 

@@ -59,6 +59,11 @@ class Participant:
         """The number of the partition that a mark is written with, for such a store."""
         return None
 
+    def moves_with(self, first: Participant) -> bool:
+        """Whether its partitions are those with the numbers that `first` has, the source with whose
+        partitions states move. From now on they are, if they can be."""
+        return False
+
     def fence(self) -> Any:
         """What proves to the writer of a commit that this source has its partitions; None if there
         is nothing of that kind."""
@@ -115,6 +120,10 @@ class MarksOfRun(Protocol):
         """Have the marks and the states of a partition, of `count`, before its first event begins,
         where states move with partitions. Raises CannotOpen, and Moved if it was released.
         """
+        ...
+
+    def begin(self, partition: int) -> None:
+        """The events of an adopted partition begin."""
         ...
 
     async def release(self, partition: int, patience: float = 0.0) -> None:

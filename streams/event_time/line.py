@@ -36,6 +36,7 @@ class Source(Protocol):
     wall: Callable[[], float]
     demand: UnmetDemand
     marks_all: bool
+    moves: bool
 
     @property
     def whole(self) -> TimeLine | None:
@@ -106,6 +107,9 @@ class InFlight(AckHook):
         origin = self.origin
         for event in events:
             event.origin = origin
+        if ending >= RETURNED and self._line.returned(self, events):
+            origin.settle(events, ending, why)
+            return
         self.left -= len(events)
         if ending >= RETURNED and self.kept is not None:
             self.kept.returned += [event.token for event in events]
@@ -157,6 +161,10 @@ class TimeLine:
         self._greatest = -inf
         self._seen = source.demand.seconds
         self._kept_lists = KeptPartition(sequence_of)
+        # Events that were returned and are emitted again, by their places: the lists that they are
+        # of, and their times.
+        self._sequence_of = sequence_of
+        self._returned: dict[Any, tuple[InFlight, Any]] = {}
         # By their least times; the numbers tell those of one time apart.
         self._on_their_way: list[tuple[float, int, InFlight]] = []
         self._lists = 0
@@ -171,6 +179,10 @@ class TimeLine:
         source = self._source
         self.end_silence()
         self._seen = source.demand.seconds
+        if self._returned:
+            events, times = self._emit_again(events, times)
+            if not events:
+                return
         first, greatest, lateness = self.first, self._greatest, source.lateness
         kept_lists = self._kept_lists
         list_ = InFlight(self, origin, len(events))
@@ -213,6 +225,34 @@ class TimeLine:
         self._lead += len(events)
         if self._lead >= _LEAD:
             source.leads(self)
+
+    def returned(self, list_: InFlight, events: list[Event[Any]]) -> bool:
+        """Whether events that were returned are emitted again, as those of partitions that move
+        are: then they are still on their way, and are no later than they were."""
+        sequence_of = self._sequence_of
+        if sequence_of is None or not (self._source.moves and self.is_here):
+            return False
+        for event in events:
+            self._returned[sequence_of(event.token)] = list_, event.time
+        return True
+
+    def _emit_again(
+        self, events: list[Event[Any]], times: list[float]
+    ) -> tuple[list[Event[Any]], list[float]]:
+        """Give those that were returned their lists and times of before; the others are left."""
+        sequence_of = self._sequence_of
+        assert sequence_of is not None
+        others: list[Event[Any]] = []
+        times_of_others: list[float] = []
+        event: BaseEvent
+        for event, time in zip(events, times, strict=True):
+            before = self._returned.pop(sequence_of(event.token), None)
+            if before is None:
+                others.append(event)
+                times_of_others.append(time)
+            else:
+                event.origin, event.time = before
+        return others, times_of_others
 
     def all_have_come(self) -> None:
         """Also what was done in an earlier run, ahead of events that came again, came before the
@@ -318,6 +358,9 @@ class TimeLine:
     def leave(self) -> None:
         """The source reads the partition no more."""
         self.is_here = False
+        for list_, _ in self._returned.values():
+            list_.left -= 1
+        self._returned.clear()
         for holder in list(self._holders):
             self.let_go(holder)
 

@@ -189,7 +189,11 @@ class SourceTime:
             reader.went_back()
 
     def left(self, partition: Hashable, /) -> None:
-        self._lines[partition].leave()
+        line = self._lines.get(partition)
+        if line is None:
+            # The run ends while it was about to join.
+            return
+        line.leave()
         if not self._reads_any():
             whole = self._lines[_WHOLE]
             whole.is_here = True

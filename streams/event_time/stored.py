@@ -46,6 +46,9 @@ class _MovingTime(_StoredTime):
 
     def marks(self, events: Sequence[Event[Any]]) -> Iterable[tuple[str, bytes]]:
         for partition, name, mark in self._source.marks(self._commits.waits):
+            if not getattr(partition, "is_ours", True):
+                # What was read of it and is not committed comes again.
+                continue
             mark_name = f"{self._name} {name}"
             self._numbers[mark_name] = partition.number
             yield mark_name, mark
@@ -55,7 +58,8 @@ class _MovingTime(_StoredTime):
 
     def adopted(self, partition: int, marks: Iterable[tuple[str, bytes]]) -> None:
         for name, mark in marks:
-            if name.startswith(f"{self._name} "):
+            # Others with fields of this name have numbers behind it.
+            if name.rpartition(" ")[0] == self._name:
                 self._numbers[name] = partition
                 self._source.coming(mark)
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
-from penstock.streams.base.errors import PenstockError
+from penstock.streams.base.errors import BuildError, PenstockError
 from penstock.streams.delivery.lease import Lease
 from penstock.streams.delivery.marks import Marks
 from penstock.streams.delivery.text import Unusable
@@ -31,7 +31,7 @@ from penstock.streams.runtime.context import Run
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, TopicPartition
 
-__all__ = ["CHUNK", "Consumer", "GroupSettings", "Membership", "Reader", "Since"]
+__all__ = ["CHUNK", "Consumer", "GroupSettings", "Membership", "Reader", "Since", "reading_error"]
 
 Since = Literal["first", "new"]
 
@@ -131,6 +131,21 @@ class Reader(Origin, PartitionsWatcher, Protocol):
         ...
 
 
+class Followed(Protocol):
+    """A reader of the same numbers of partitions of another topic: see `Follower`."""
+
+    topic: str
+    reader: Reader
+    partitions: dict[tuple[str, int], Partition]
+
+    def start(self) -> None: ...
+    async def prepared(self, numbers: Sequence[int], /) -> list[TopicPartition]: ...
+    def begin(self, places: list[TopicPartition], /) -> None: ...
+    def let_go_of(self, numbers: Iterable[int], /) -> list[Partition]: ...
+    def left(self, leaving: Iterable[Partition], /) -> None: ...
+    def end(self, leaving: Iterable[Partition], /) -> None: ...
+
+
 class Membership:
     """One member of a group, while it reads.
 
@@ -138,23 +153,23 @@ class Membership:
     group; it commits; and within it the client announces partitions that come and go.
     """
 
-    def __init__(self, run: Run, reader: Reader, settings: GroupSettings) -> None:
+    def __init__(
+        self, run: Run, reader: Reader, settings: GroupSettings, stored: StoredOffsets | None
+    ) -> None:
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.in_doubt = False
         """Whether the brokers may have given this member up, as far as was noticed."""
         self.is_connected = False
         """Whether brokers have answered."""
-        self.stored: StoredOffsets | None = None
+        self.stored = stored
         """Where it is kept what is done, if that is a store."""
-        if settings.offsets is not None:
-            kind = MovingOffsets if settings.offsets.moves else StoredOffsets
-            self.stored = kind(
-                run, self._error, settings.offsets, reader, settings.group, settings.session
-            )
-        self._moving = self.stored if isinstance(self.stored, MovingOffsets) else None
+        self.followers: list[Followed] = []
+        """Those that read the same numbers of partitions of other topics."""
+        self._knows_followers = False
+        self._moving = stored if isinstance(stored, MovingOffsets) else None
         # Whether this reader has partitions for as long as the brokers say so, and not longer.
         self._is_member = self.stored is None or self.stored.is_shared
-        self.commits: Commits = self.stored or OffsetCommits(run, self._error)
+        self.commits: Commits = stored or OffsetCommits(run, self._error)
         self.skipped = self.expired = self.lost = self.ignored = self.silences = 0
         self.left_out: set[tuple[str, int]] = set()
         """Partitions of which not all that was finished had room beside an offset, at a time."""
@@ -235,6 +250,27 @@ class Membership:
         if given is not None:
             await given(fault)
 
+    def lead(self, follower: Followed, settings: GroupSettings) -> None:
+        """Have another reader follow this one. Raises BuildError if it cannot."""
+        own, names = self._settings, (self._settings.topics[0], settings.topics[0])
+        what = f"read_kafka({names[1]!r}): the pipeline reads {names[0]!r} with the same store"
+        if own.group != settings.group or own.servers != settings.servers:
+            raise BuildError(
+                f"{what}, in the group {own.group!r} on {own.servers}, and states move with the "
+                "partitions of one group: read both topics there"
+            )
+        if self._knows_followers:
+            raise BuildError(
+                f"{what}, and has begun with that: states move with the partitions of all topics. "
+                "Read them from the beginning, as by a join or by merge()"
+            )
+        self.followers.append(follower)
+
+    @property
+    def some_left(self) -> asyncio.Event:
+        """Set when events have left the pipeline."""
+        return self._left
+
     def wake(self) -> None:
         """There is room for records, or something to commit."""
         self._wanted.set()
@@ -290,7 +326,7 @@ class Membership:
         return self.stored is None or not self.stored.missing
 
     @property
-    def _unconfirmed_for(self) -> float:
+    def unconfirmed_for(self) -> float:
         """Seconds since this member was certainly one of the group."""
         return self._run.now() - max(self.commits.accepted_at, self._joined_at)
 
@@ -317,12 +353,7 @@ class Membership:
             for topic in settings.topics:
                 await self._find(consumer, topic)
             self.is_connected = True
-            await consumer.subscribe(
-                list(settings.topics),
-                on_assign=self._assigned,
-                on_revoke=self._revoked,
-                on_lost=self._lose,
-            )
+            await self._join(consumer)
             while True:
                 await self._step(consumer)
                 if self.suspects is not None:
@@ -332,6 +363,33 @@ class Membership:
             self._fails(self._error(raised.args[0]))
         except PenstockError as error:
             self._fails(error)
+
+    async def _join(self, consumer: Consumer) -> None:
+        """Become a member of the group, when all readers of the pipeline are known."""
+        self._knows_followers = True
+        for follower in self.followers:
+            follower.start()
+            await self._find(consumer, follower.topic)
+            self._compare(self._settings.topics[0], follower.topic)
+        await consumer.subscribe(
+            list(self._settings.topics),
+            on_assign=self._assigned,
+            on_revoke=self._revoked,
+            on_lost=self._lose,
+        )
+
+    def _compare(self, topic: str, other: str) -> None:
+        """Raise BuildError unless two topics that are read together have as many partitions."""
+        counts = self._counts[topic], self._counts[other]
+        if counts[0] != counts[1]:
+            more = topic if counts[0] > counts[1] else other
+            raise BuildError(
+                f"read_kafka: {topic!r} has {counts[0]} partitions and {other!r} has {counts[1]}, "
+                "and states here move with partitions, so the events of a key must be in those of "
+                f"one number. Make a topic with {max(counts)} partitions, write all events of "
+                f"{other if more == topic else topic!r} to it with their keys, and read that in "
+                "its place"
+            )
 
     def _fails(self, error: PenstockError) -> None:
         self._reader.fail(error)
@@ -355,23 +413,11 @@ class Membership:
         self._counts |= {name: len(about.partitions) for name, about in answer.topics.items()}
 
     def _error(self, error: KafkaError, topic: str = "") -> PenstockError:
-        from confluent_kafka import KafkaError as Code
-
-        what = f"read_kafka({topic or ', '.join(self._settings.topics)!r})"
-        # A fatal error names its cause only in its text.
-        if error.code() == Code._FATAL and Code(Code.GROUP_ID_NOT_FOUND).str() in error.str():
-            return PenstockError(
-                f"{what}: the brokers have not let this reader into group "
-                f"{self._settings.group!r} ({error.str()}): other readers use the classic protocol "
-                "there. Stop them before you change group.protocol, or leave it out here; where "
-                "brokers take both, start this reader again."
-            )
-        return error_of(error, what, self._settings.servers)
+        return reading_error(self._settings, error, topic)
 
     async def _step(self, consumer: Consumer) -> None:
         """Read what there is room for, or only serve the group; and commit now and then."""
-        if self._moving is not None and (restored := self._moving.restored()):
-            await self._begin_restored(consumer, restored)
+        await self._begin_those_that_wait(consumer)
         room = self._reader.room
         if not room and not self._paused:
             if self._full_since is None:
@@ -379,7 +425,7 @@ class Membership:
             patience = self._full_since + _PATIENCE - self._run.now()
             self._wanted.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, min(patience, self.commits.due_in()))):
+                async with asyncio.timeout(max(0.0, min(patience, self._due_in()))):
                     await self._wanted.wait()
             room = self._reader.room
             if not room and self._run.now() < self._full_since + _PATIENCE:
@@ -413,7 +459,7 @@ class Membership:
             if messages:
                 return messages
         longest = _TRIED if self._is_tried else _POLL
-        message = await consumer.poll(timeout=max(0.0, min(longest, self.commits.due_in())))
+        message = await consumer.poll(timeout=max(0.0, min(longest, self._due_in())))
         if message is None:
             return []
         messages = [message]
@@ -424,6 +470,16 @@ class Membership:
             self._has_more = len(messages) > room
         return messages
 
+    def _due_in(self) -> float:
+        """Seconds until the next commit."""
+        return self.commits.due_in()
+
+    @property
+    def _all(self) -> list[Partition]:
+        """The partitions here and of those that follow."""
+        others = (one for follower in self.followers for one in follower.partitions.values())
+        return [*self.partitions.values(), *others]
+
     async def _commit_if_due(self, consumer: Consumer) -> None:
         if self._run.now() >= self._say_at:
             self._say_at = self._run.now() + _SAY_EVERY
@@ -432,15 +488,15 @@ class Membership:
         if self._moving is not None and now >= self._ask_at:
             self._ask_at = now + _ASK_EVERY
             await self._moving.renew(consumer)
-        renew = self._unconfirmed_for > self._settings.session * _RENEW
-        renew |= any(one.is_new for one in self.partitions.values())
+        renew = self.unconfirmed_for > self._settings.session * _RENEW
+        renew |= any(one.is_new for one in self._all)
         renew &= now >= self._renew_at
         if renew:
             self._renew_at = now + _POLL
         if self.commits.due_in() <= 0 or renew:
-            await self.commits.commit(consumer, self.partitions.values(), renew=renew)
+            await self.commits.commit(consumer, self._all, renew=renew)
         if now >= self._look_at:
-            self._look_at = now + _LOOK_EVERY
+            self._look_soon()
             if self.stored is not None and not self._has_joined:
                 # The client says nothing of an assignment without partitions.
                 self._has_joined = is_member(await consumer.consumer_group_metadata())
@@ -448,11 +504,14 @@ class Membership:
             await self._look_at_silence(consumer)
             self._look_at_room()
 
+    def _look_soon(self) -> None:
+        self._look_at = self._run.now() + _LOOK_EVERY
+
     async def _look_at_silence(self, consumer: Consumer) -> None:
         """Say it once when brokers have not confirmed for long that this is a member."""
         now, held = self._run.now(), self.partitions.values()
         if any(one.floor is not None for one in held):
-            self._seen_at = now - self._unconfirmed_for
+            self._seen_at = now - self.unconfirmed_for
         elif held or is_member(await consumer.consumer_group_metadata()):
             self._seen_at = now
         quiet = now - self._seen_at
@@ -537,7 +596,7 @@ class Membership:
         """While brokers are away it is not known what partitions have. Then they are asked."""
         if not self._reader.asks_for_ends:
             return
-        answer = self._unconfirmed_for <= self._settings.session * _SURE
+        answer = self.unconfirmed_for <= self._settings.session * _SURE
         if self._answer and not answer:
             self._ask_again(self.partitions.values())
         elif answer and not self._answer:
@@ -622,16 +681,19 @@ class Membership:
     def _look_at_doubt(self) -> None:
         """Go on when the brokers have confirmed that the partitions are still ours. They refuse a
         commit to a member that they have given up."""
-        confirmed = self._run.now() - self._unconfirmed_for
+        confirmed = self._run.now() - self.unconfirmed_for
         self._lease.until = confirmed + self._settings.session * _SURE
         if not self.in_doubt:
             if any(partition.floor is not None for partition in self.partitions.values()):
                 self.is_sure()
         elif self._lease.held:
             # What was returned goes out first, before others of its keys that wait in the pipeline.
-            self._reader.let_go()
+            readers = [self._reader, *(follower.reader for follower in self.followers)]
+            for reader in readers:
+                reader.let_go()
             self.in_doubt = False
-            self._reader.wake_soon()
+            for reader in readers:
+                reader.wake_soon()
 
     # Rebalances, within `poll`.
 
@@ -641,11 +703,13 @@ class Membership:
         if self._moving is not None and places:
             # Once no transaction of an earlier owner is open, and nothing of it can come any more,
             # their states are restored, which may take long.
-            for place in await self._committed(consumer, places):
-                if place.offset >= 0:
-                    self._not_begun[place.topic, place.partition] = place
             keys = [(place.topic, place.partition) for place in places]
             waiting = [self._place(key) for key in keys]
+            topics = [follower.topic for follower in self.followers]
+            others = [self._place((topic, number)) for topic in topics for _, number in keys]
+            for place in await self._committed(consumer, [*places, *others]):
+                if place.offset >= 0 and place.topic in self._settings.topics:
+                    self._not_begun[place.topic, place.partition] = place
             await consumer.incremental_assign(waiting)
             await consumer.pause(waiting)
             self._moving.begin_restoring(keys, self._counts, self.wake)
@@ -658,8 +722,11 @@ class Membership:
         late, it goes there even if it has been told since where to begin."""
         return Partition(self._cluster, *key, None).place(0)
 
-    async def _begin_restored(self, consumer: Consumer, keys: list[tuple[str, int]]) -> None:
-        """The states of partitions are there."""
+    async def _begin_those_that_wait(self, consumer: Consumer) -> None:
+        """Begin the partitions whose states are there now."""
+        keys = [] if self._moving is None else self._moving.restored()
+        if not keys:
+            return
         places = [self._place(key) for key in keys]
         assert self._moving is not None
         for key in keys:
@@ -667,22 +734,37 @@ class Membership:
         await self._moving.renew(consumer)
         await consumer.incremental_unassign(places)
         await self._begin_all(consumer, places)
-        if places and not self._paused:
+        if not self._paused:
             # The client remembers that they were paused.
             await consumer.resume(places)
 
     async def _begin_all(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        begins = await self._prepare(consumer, places)
+        numbers = [place.partition for place in begins]
+        others = [(one, await one.prepared(numbers)) for one in self.followers]
+        # All at once: nothing may happen by the times of some before others are known.
+        self._announce(begins)
+        for follower, places_there in others:
+            follower.begin(places_there)
+        if self._moving is not None:
+            self._moving.begin(numbers)
+        await self._fetch(consumer, begins)
+
+    async def _prepare(
+        self, consumer: Consumer, places: list[TopicPartition]
+    ) -> list[TopicPartition]:
+        """Hold partitions; returns where to begin in each."""
         committed = await self._committed(consumer, places) if places else []
         await self._identify({place.topic for place in places})
         for place in committed:
             if place.error is not None:
                 raise self._error(place.error, place.topic)
-        begins = [await self._begin(consumer, place) for place in committed]
-        # All at once: nothing may happen by the times of some before others are known.
-        for place in committed:
+        return [await self._begin(consumer, place) for place in committed]
+
+    def _announce(self, places: Iterable[TopicPartition]) -> None:
+        for place in places:
             partition = self.partitions[place.topic, place.partition]
             self._reader.joined(partition, partition.name)
-        await self._fetch(consumer, begins)
 
     async def _identify(self, topics: set[str]) -> None:
         """Find out the ids of topics, where they are not known and brokers can be asked."""
@@ -855,7 +937,7 @@ class Membership:
                 self._expire(key, first if position is None else position, first)
             else:
                 # The records that the group has finished are not there any more.
-                self._let_go([partition.place()])
+                self._hold_back([key])
                 if self._moving is not None:
                     self._reader.left(partition)
                 self._forget([partition])
@@ -883,14 +965,21 @@ class Membership:
         await self._give_up(places, leaving)
         await self.commits.hand_over(consumer, leaving)
         await self._take_notes_out(consumer, leaving)
+        await self._unassign(consumer, places, leaving)
+
+    async def _unassign(
+        self, consumer: Consumer, places: list[TopicPartition], leaving: list[Partition]
+    ) -> None:
         self._forget(leaving)
+        for follower in self.followers:
+            follower.end(leaving)
         if places:
             await consumer.incremental_unassign(places)
 
     async def _give_up(
         self,
         places: Iterable[TopicPartition],
-        leaving: Iterable[Partition],
+        leaving: Sequence[Partition],
         *,
         is_lost: bool = False,
     ) -> None:
@@ -902,7 +991,10 @@ class Membership:
             await self._moving.give_up(keys, is_lost=is_lost)
         # Only now: as long as their states are here, the watermark must not pass theirs.
         for partition in leaving:
-            self._reader.left(partition)
+            if partition.topic in self._settings.topics:
+                self._reader.left(partition)
+        for follower in self.followers:
+            follower.left(leaving)
 
     async def _take_notes_out(self, consumer: Consumer, leaving: Iterable[Partition]) -> None:
         """Partitions are given up in order: that is not a loss."""
@@ -919,7 +1011,8 @@ class Membership:
         lost = self._let_go(places)
         if self._moving is not None:
             self._moving.metadata = None
-        self._forget(lost)
+        for partition in lost:
+            partition.is_ours = False
         await self._give_up(places, lost, is_lost=True)
         self.lost += len(lost)
         inside = sum(partition.inside for partition in lost)
@@ -928,13 +1021,19 @@ class Membership:
             f"read_kafka lost {len(lost)} partitions, because it was silent for too long; {inside} "
             f"of their events are still processed here, and their outcome {outcome}"
         )
-        if places:
-            await consumer.incremental_unassign(places)
+        await self._unassign(consumer, places, lost)
 
     def _let_go(self, places: Iterable[TopicPartition]) -> list[Partition]:
-        """Let nothing of these partitions begin any more; with a store, what was read still does,
-        and ends here."""
-        found = [self.partitions.get((place.topic, place.partition)) for place in places]
+        """Let nothing of these partitions, and of those that go with them, begin any more; returns
+        them all. With a store that does not move, what was read still does, and ends here."""
+        keys = [(place.topic, place.partition) for place in places]
+        leaving = self._hold_back(keys)
+        for follower in self.followers:
+            leaving += follower.let_go_of([number for _, number in keys])
+        return leaving
+
+    def _hold_back(self, keys: Iterable[tuple[str, int]]) -> list[Partition]:
+        found = [self.partitions.get(key) for key in keys]
         leaving = [partition for partition in found if partition is not None]
         if self._is_member:
             for partition in leaving:
@@ -963,7 +1062,7 @@ class Membership:
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(left, renewal)):
                     await self._left.wait()
-            if self._unconfirmed_for > renewal:
+            if self.unconfirmed_for > renewal:
                 await self.commits.confirm(consumer, leaving)
                 self._look_at_doubt()
 
@@ -981,7 +1080,7 @@ class Membership:
         again only while it is asked for records too. Returns False if there is no answer in time.
         """
         until, wait = self._run.now() + _ANSWER, _TRIED
-        while not await self.commits.close(consumer, list(self.partitions.values())):
+        while not await self.commits.close(consumer, self._all):
             if self._run.now() >= until:
                 return False
             await self._pause(consumer, paused=True)
@@ -1001,5 +1100,23 @@ class Membership:
         finally:
             # The client asks for what is to be handed over, which is done, or had its time.
             self._is_closed = True
-            self._forget(list(self.partitions.values()))
+            self._forget(self._all)
+            for follower in self.followers:
+                follower.partitions.clear()
             await consumer.close()
+
+
+def reading_error(settings: GroupSettings, error: KafkaError, topic: str = "") -> PenstockError:
+    """The error of a reader, about one of its topics if that is known."""
+    from confluent_kafka import KafkaError as Code
+
+    what = f"read_kafka({topic or ', '.join(settings.topics)!r})"
+    # A fatal error names its cause only in its text.
+    if error.code() == Code._FATAL and Code(Code.GROUP_ID_NOT_FOUND).str() in error.str():
+        return PenstockError(
+            f"{what}: the brokers have not let this reader into group "
+            f"{settings.group!r} ({error.str()}): other readers use the classic protocol "
+            "there. Stop them before you change group.protocol, or leave it out here; where "
+            "brokers take both, start this reader again."
+        )
+    return error_of(error, what, settings.servers)

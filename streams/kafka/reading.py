@@ -11,7 +11,8 @@ from penstock.streams.base.take_front import taken
 from penstock.streams.delivery.leased_source import LeasedSource
 from penstock.streams.failures.policy import Route
 from penstock.streams.io.body import text_of
-from penstock.streams.kafka.membership import GroupSettings, Membership
+from penstock.streams.kafka.following import membership
+from penstock.streams.kafka.membership import GroupSettings
 from penstock.streams.kafka.offsets.commits import Commits
 from penstock.streams.kafka.offsets.partition import Partition, Token
 from penstock.streams.kafka.record import TOMBSTONE, KafkaRecord, headers_of, value_of
@@ -50,6 +51,8 @@ class Reading(LeasedSource[Token]):
     def __init__(
         self, downstream: Subscriber[Any], run: Run, info: StageInfo, settings: ReadingSettings
     ) -> None:
+        # First: it may refuse to be, and then there is no source.
+        self._membership = membership(run, self, settings.group)
         super().__init__(downstream, run, info, settings.on_bad_record, settings.retry_after)
         self.ack = self._acknowledge
         # With a store of its own, what failed comes again in the next run: its states are those of
@@ -57,7 +60,6 @@ class Reading(LeasedSource[Token]):
         store = settings.group.offsets
         self.nack = self._take_back if store is None or store.moves else None
         self._settings = settings
-        self._membership = Membership(run, self, settings.group)
         self._again: list[Token] = []
         # Who is told of partitions and holds them, and of which partitions nothing more was there,
         # since what was read of them before is still here.

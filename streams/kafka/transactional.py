@@ -94,14 +94,20 @@ class TransactionalWriting(BaseSinkStage):
                 "write_kafka(transactional=True) takes results, not dead letters: write these "
                 "without it"
             )
-        if len(sources) != 1 or not isinstance(sources[0], Reading):
+        readings = [one for one in sources if isinstance(one, Reading)]
+        stores = {
+            one.commits.marks_of_run if isinstance(one.commits, MovingOffsets) else one
+            for one in readings
+        }
+        if len(readings) != len(sources) or len(stores) != 1:
             firsts = [info.name for info, _ in self._run.nesting.stages if info.is_source]
             names = ", ".join(firsts) or "nothing"
             raise BuildError(
                 f"write_kafka(transactional=True): one read_kafka must be the only source, and "
-                f"this pipeline reads {names}. Leave transactional out, or read one set of topics."
+                f"this pipeline reads {names}. Leave transactional out, or read one set of topics; "
+                "or have all of them keep in one store in Kafka what is done, by offsets="
             )
-        reading = sources[0]
+        reading = readings[0]
         if reading.servers != self._settings.servers:
             raise BuildError(
                 f"write_kafka(transactional=True) writes to {self._settings.servers}, and "

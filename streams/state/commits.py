@@ -182,6 +182,11 @@ class Commits(AckHook):
             held += 1
             roots.append(root)
         self.held += held
+        if self.moves is not None:
+            for root in roots:
+                if not root.root.is_lost and not self._sources.may_commit(root):
+                    # It must not change what others that come again find.
+                    self.lose(root.root)
         return roots
 
     def _root_above(self, event: Event[Any]) -> Root | None:
@@ -344,6 +349,10 @@ class Commits(AckHook):
         assert self.moves is not None
         await self.moves.adopt(partition, count)
 
+    def begin(self, partition: int) -> None:
+        assert self.moves is not None
+        self.moves.begin(partition)
+
     async def release(self, partition: int, patience: float = 0.0) -> None:
         assert self.moves is not None
         await self.moves.release(partition, patience)
@@ -356,7 +365,7 @@ class Commits(AckHook):
 
     def keep(self, origin: Origin, source: Participant) -> Callable[[], None]:
         if self.moves is not None and source.lends:
-            self.moves.take(origin)
+            self.moves.take(source)
         return self._sources.keep(origin, source, self.due)
 
     def holds(self, event: Event[Any]) -> bool:

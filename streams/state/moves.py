@@ -5,7 +5,8 @@
     lost     ──> release: what is not committed is void, and the next owner does it again
 
 A state moves with the partition of the events that have made it. So all events of a key have to be
-in one partition, as they are if the source is partitioned by that key.
+in one partition, as they are if the source is partitioned by that key; of several sources in those
+of one number, which come and go together.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from penstock.streams.base.errors import BuildError, PenstockError, describe
 from penstock.streams.delivery.commit import Commit
+from penstock.streams.delivery.marks import Participant
 from penstock.streams.state.backend import Moving, Restoring, Row, Unit
 from penstock.streams.state.changes import Cell, Change, Room, Root
 from penstock.streams.state.reads import Reads
@@ -71,8 +73,10 @@ class Moves:
         self._reads = reads
         self._commit = commit
         self._lose = lose
-        self._source: object = None
+        self._source: Participant | None = None
         self._held: set[int] = set()
+        # Those of which events have begun.
+        self._emitted: set[int] = set()
         # One comes only when it has gone.
         self._locks: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         # Each that comes has a thread of its own: many at once, which may wait for long, would take
@@ -83,15 +87,18 @@ class Moves:
 
     # What a source calls.
 
-    def take(self, source: object) -> None:
-        """Note the source whose partitions states move with. Raises BuildError for a second one."""
-        if self._source is not None:
+    def take(self, source: Participant) -> None:
+        """Note a source whose partitions states move with. Raises BuildError for a second one that
+        does not go with the first."""
+        if self._source is None:
+            self._source = source
+        elif not source.moves_with(self._source):
             raise BuildError(
                 f"{self._name}: two sources of the pipeline keep there what is done, and states "
-                "move with the partitions of one. Write the events of both to one topic, with the "
-                "same key, and read that; or use a Store in a file, in one process"
+                "move with the partitions of one, with which those of the other do not go. Write "
+                "the events of both to one topic, with the same key, and read that; or use a Store "
+                "in a file, in one process"
             )
-        self._source = source
 
     async def adopt(self, partition: int, count: int) -> None:
         """Have the states of a partition, of `count`, before its first event begins. Raises
@@ -105,6 +112,13 @@ class Moves:
             self._sources.adopted(partition, marks)
             self._forget(partition)
 
+    def begin(self, partition: int) -> None:
+        """The events of an adopted partition begin, and all watermarks wait for it: from now on
+        what is due of its keys is done."""
+        if partition in self._held:
+            self._emitted.add(partition)
+            self._forget(partition)
+
     async def release(self, partition: int, patience: float = 0.0) -> None:
         """Give up a partition of which no event begins any more. For up to `patience` seconds it
         waits for the commit of what has ended; what is not committed then never is."""
@@ -113,6 +127,7 @@ class Moves:
             self._commit.due()
             await asyncio.sleep(_PAUSE)
         self._held.discard(partition)
+        self._emitted.discard(partition)
         await self._commit.ended()
         if (begun := self._begun.get(partition)) is not None:
             # Or it would be adopted after it was released.
@@ -132,6 +147,7 @@ class Moves:
 
     def _lost(self, partition: int) -> None:
         self._held.discard(partition)
+        self._emitted.discard(partition)
         self._forget(partition)
         self._sources.forget(partition)
 
@@ -206,8 +222,8 @@ class Moves:
         return None
 
     def here(self, rows: Iterable[Row]) -> list[Row]:
-        """The rows of partitions that have come: not those of one whose watermark is not here."""
-        return [row for row in rows if row.partition in self._held]
+        """The rows of partitions that have begun: not those of one whose watermark is not here."""
+        return [row for row in rows if row.partition in self._emitted]
 
     # What commits call.
 

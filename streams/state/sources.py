@@ -58,16 +58,23 @@ class Sources:
         changed()
         return changed
 
+    def _source_of(self, root: Root) -> Participant | None:
+        """The source of a root, if it takes part."""
+        source = self._known.get(root.origin)
+        if source is None:
+            found = (self._known.get(origin) for origin, _ in roots(root.event))
+            source = next((one for one in found if one is not None), None)
+        return source
+
     def partition_of(self, root: Root) -> int | None:
         """The number of the partition of a root; None if its source does not take part."""
-        source = self._known.get(root.origin)
-        if source is not None:
-            return source.partition_of(root.event)
-        for origin, _ in roots(root.event):
-            source = self._known.get(origin)
-            if source is not None:
-                return source.partition_of(root.event)
-        return None
+        source = self._source_of(root)
+        return None if source is None else source.partition_of(root.event)
+
+    def may_commit(self, root: Root) -> bool:
+        """Whether the event of a root is still its source's, as far as that takes part."""
+        source = self._source_of(root)
+        return source is None or source.has(root.event)
 
     def partition_of_mark(self, name: str) -> int | None:
         """The number of the partition that a mark is written with."""

@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from penstock.streams.base.errors import PenstockError
-from penstock.streams.delivery.marks import MarksOfRun
+from penstock.streams.base.errors import CannotOpen, PenstockError
+from penstock.streams.delivery.marks import MarksOfRun, Participant
 from penstock.streams.kafka.offsets.commits import Committing
 from penstock.streams.kafka.offsets.partition import Partition
-from penstock.streams.kafka.offsets.stored import Records, StoredOffsets, mark_name
+from penstock.streams.kafka.offsets.stored import Done, Records, StoredOffsets, mark_name
 from penstock.streams.kafka.producer import is_member
 from penstock.streams.protocol.event import Event
 from penstock.streams.state.backend import Moved
@@ -35,7 +35,14 @@ class MovingOffsets(StoredOffsets):
 
     is_shared = True
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, *arguments: Any, topic: str) -> None:
+        self.topic = topic
+        self.leader: MovingOffsets = self
+        """That of the reader whose partitions are those of a member of the group: this one, or the
+        one that was made before in the run."""
+        self.member: Any = None
+        """What reads as that member."""
+        self._followers: list[MovingOffsets] = []
         self._restoring: dict[_Key, asyncio.Task[None]] = {}
         self.metadata: Any = None
         """By which brokers know this member of the group, and its generation; None if it is in
@@ -44,7 +51,46 @@ class MovingOffsets(StoredOffsets):
         self.is_alone = True
 
     def _records(self) -> Records:
-        return _MovingRecords(self._partitions, self._due, lambda: self.metadata)
+        return _MovingRecords(self, self._partitions, self._due)
+
+    def follow(self, leader: MovingOffsets) -> None:
+        """Have the partitions with the numbers of those of another one."""
+        self.leader = leader
+        leader._followers.append(self)
+
+    def fence(self) -> Any:
+        """What proves that this is a member of the group, with the offsets of its partitions and of
+        those that go with them; None if it is in none."""
+        if self.metadata is None:
+            return None
+        every = [one for each in (self, *self._followers) for one in each._partitions.values()]
+        marks = ((one, one.mark()) for one in every if one.is_ours)
+        return self.metadata, [one.place(*mark) for one, mark in marks if mark is not None]
+
+    # Where to begin.
+
+    async def done(self, cluster: str, key: _Key, generation: str) -> Done | None:
+        done = await super().done(cluster, key, generation)
+        if done is not None and done.follows != self._follows:
+            goes, went = (
+                f"those of {one!r}" if one else "what the group gives"
+                for one in (self._follows, done.follows)
+            )
+            raise CannotOpen(
+                f"read_kafka({key[0]!r}): the partitions of {key[0]!r} went with {went}, and now "
+                f"with {goes}. Members that read another topic first would have other partitions: "
+                "read the topics in the order of before, or begin anew with a new store and a new "
+                "group."
+            )
+        return done
+
+    @property
+    def _follows(self) -> str:
+        return "" if self.leader is self else self.leader.topic
+
+    def hold(self, partition: Partition) -> None:
+        partition.follows = self._follows
+        super().hold(partition)
 
     async def renew(self, consumer: Committing) -> None:
         """Find out by what the brokers know this member now."""
@@ -106,6 +152,11 @@ class MovingOffsets(StoredOffsets):
                     raise error
         return found
 
+    def begin(self, numbers: Iterable[int]) -> None:
+        """The events of partitions begin, of all topics that are read."""
+        for number in numbers:
+            self._marks.begin(number)
+
     def again(self, key: _Key) -> Partition | None:
         return None
 
@@ -121,7 +172,8 @@ class MovingOffsets(StoredOffsets):
         for key in keys:
             task = self._restoring.pop(key, None)
             await self._marks.release(key[1], 0.0 if is_lost else _PATIENCE)
-            self._partitions.pop(key, None)
+            for one in (self, *self._followers):
+                one._partitions.pop((one.topic, key[1]), None)
             if task is not None:
                 await asyncio.wait([task])
                 error = task.exception()
@@ -136,20 +188,21 @@ class _MovingRecords(Records):
 
     def __init__(
         self,
+        offsets: MovingOffsets,
         partitions: Mapping[_Key, Partition],
         due: dict[Partition, None],
-        metadata: Callable[[], Any],
     ) -> None:
         super().__init__(partitions, due)
-        self._metadata = metadata
+        self._offsets = offsets
+
+    def moves_with(self, first: Participant) -> bool:
+        if not isinstance(first, _MovingRecords):
+            return False
+        self._offsets.follow(first._offsets)
+        return True
 
     def fence(self) -> Any:
-        metadata = self._metadata()
-        if metadata is None:
-            return None
-        marks = ((one, one.mark()) for one in self._partitions.values() if one.is_ours)
-        places = [one.place(*mark) for one, mark in marks if mark is not None]
-        return metadata, places
+        return self._offsets.fence() if self._offsets.leader is self._offsets else None
 
     def has(self, event: Event[Any]) -> bool:
         partition: Partition = event.token.partition

@@ -61,6 +61,9 @@ class Partition:
         self.begins = False
         """Whether the group has committed nothing of it, or something else, and reads it from this
         floor on."""
+        self.follows = ""
+        """The topic whose partitions it goes with, if those of its own topic are not given by the
+        group."""
         self.note: Doubt | None = None
         """The note for the next holder in the metadata, if any."""
         self.doubted_until = inf

@@ -37,11 +37,13 @@ _PATIENCE = 4 / 3
 
 class Done(NamedTuple):
     """What is done of a partition: all below the offset `floor`, and the ranges `finished` above
-    it. `generation` is the id of its topic, empty if that was unknown."""
+    it. `generation` is the id of its topic, empty if that was unknown; `follows` the topic whose
+    partitions it goes with, empty if the group has given it."""
 
     floor: int
     finished: Sequence[Range]
     generation: str
+    follows: str = ""
 
 
 def done_in(mark: bytes) -> Done | Unusable:
@@ -53,7 +55,7 @@ def done_in(mark: bytes) -> Done | Unusable:
         # Any: whatever the mark holds.
         said: Any = loads(body)
         floor, finished = said["floor"], finished_in(said["floor"], said["finished"])
-        return Done(floor, finished, said["generation"])
+        return Done(floor, finished, said["generation"], said.get("follows", ""))
     except (JSONDecodeError, LookupError, TypeError, AttributeError):
         return Unusable("damaged", "it is not the mark of a partition")
 
@@ -124,7 +126,7 @@ class StoredOffsets(OffsetCommits):
                 "has noted what is done of it: all its records are read. The states include those "
                 "of before"
             )
-            return Done(0, (), generation)
+            return Done(0, (), generation, done.follows)
         return done
 
     def begin_anew(self, key: tuple[str, int], committed: int) -> None:
@@ -247,4 +249,6 @@ def _mark(partition: Partition, done: Set[int] = frozenset()) -> bytes | None:
         "finished": text_of_all(floor, ledger.finished(), maxsize),
         "generation": partition.generation,
     }
+    if partition.follows:
+        body["follows"] = partition.follows
     return text_of(_ABOUT, dumps(body).decode()).encode()

@@ -50,6 +50,7 @@ class MovingStates(Participant):
             return None
         await self._store.adopt(number, len(partition.layout.numbers))
         self._partitions[number] = partition
+        self._store.begin(number)
         mark = self._marks.pop(number, None)
         return [] if mark is None else ranges_in(mark, partition.born)
 

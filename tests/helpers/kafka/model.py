@@ -85,11 +85,14 @@ CLUSTER = "cluster"
 
 
 class Broker:
-    """One topic of some partitions, and one group."""
+    """A topic of some partitions, others by their `more` numbers of them, and one group."""
 
-    def __init__(self, partitions: int = 1, topic: str = "t") -> None:
+    def __init__(self, partitions: int = 1, topic: str = "t", **more: int) -> None:
         self.topic = topic
-        self.logs: dict[Key, list[Record]] = {(topic, n): [] for n in range(partitions)}
+        self.topics = {topic: partitions, **more}
+        self.logs: dict[Key, list[Record]] = {
+            (name, n): [] for name, count in self.topics.items() for n in range(count)
+        }
         self.deleted: dict[Key, int] = {}
         """Offsets below these are gone."""
         self.committed: dict[Key, tuple[int, str]] = {}
@@ -128,13 +131,16 @@ class Broker:
         self.lose_answer: Callable[[], bool] = lambda: False
         """Whether the answer to a commit is lost: it is made, and the client is of no use then."""
 
-    def write(self, *values: bytes | None, partition: int = 0, **rest: Any) -> None:
-        log = self.logs[self.topic, partition]
+    def write(
+        self, *values: bytes | None, partition: int = 0, topic: str = "", **rest: Any
+    ) -> None:
+        key = topic or self.topic, partition
+        log = self.logs[key]
         for value in values:
-            key = self.topic, partition
             log.append(Record(key, self.end(key), value, **rest))
-        for member in self.members:
-            member.news.set()
+        for client in self.clients:
+            if client in self.members or (client.positions and not client.topics):
+                client.news.set()
 
     def delete(self, before: int, partition: int = 0) -> None:
         """The records of a partition up to this offset are deleted, as after their retention."""
@@ -180,13 +186,14 @@ class Broker:
         if not self.members:
             return {}
         counts = dict.fromkeys(self.members, 0)
-        most = -(-len(self.logs) // len(self.members))
+        read = [key for key in self.logs if any(one.reads(key[0]) for one in self.members)]
+        most = -(-len(read) // len(self.members))
         target: dict[Key, Member] = {}
         for key, owner in self.owner.items():
             if owner in counts and counts[owner] < most:
                 target[key] = owner
                 counts[owner] += 1
-        for key in self.logs:
+        for key in read:
             if key not in target:
                 target[key] = min(self.members, key=lambda one: counts[one])
                 counts[target[key]] += 1
@@ -218,6 +225,8 @@ class Member:
         self.thawed.set()
         self.taken = self.pauses = 0
         self.generation = broker.generation
+        self.topics: list[str] = []
+        """What it reads as a member of the group; nothing if it is told what to read."""
         self._polling: asyncio.Task[Any] | None = None
         self._callbacks: dict[str, Any] = {}
         # Where it was told that there is nothing more.
@@ -230,16 +239,24 @@ class Member:
 
     async def list_topics(self, topic: str = "", timeout: float = 1) -> Any:
         self._may_refuse()
-        known = self.broker.topic
-        found = {known: SimpleNamespace(error=None, partitions=dict.fromkeys(self.broker.logs))}
-        if topic not in ("", known):
+        found = {
+            name: SimpleNamespace(error=None, partitions=dict.fromkeys(range(count)))
+            for name, count in self.broker.topics.items()
+            if topic in ("", name)
+        }
+        if not found:
             fault = KafkaError(KafkaError._UNKNOWN_TOPIC)
             found = {topic: SimpleNamespace(error=fault, partitions={})}
         return SimpleNamespace(topics=found, cluster_id=CLUSTER, brokers={}, controller_id=-1)
 
     async def subscribe(self, topics: list[str], **callbacks: Any) -> None:
-        self._callbacks = callbacks
+        self.topics, self._callbacks = topics, callbacks
         self._join()
+
+    def reads(self, topic: str) -> bool:
+        """Whether partitions of the topic belong to the members of the group, as far as this one
+        knows."""
+        return any(one.startswith("^") or one == topic for one in self.topics)
 
     def _join(self) -> None:
         self.broker.members.append(self)
@@ -255,7 +272,7 @@ class Member:
     async def _poll(self, timeout: float) -> Record | None:
         await self.thawed.wait()
         await self._answer_commits()
-        if not self.is_joining:
+        if self.topics and not self.is_joining:
             await self._rebalance()
         found = self._take(1)
         if not found:
@@ -432,7 +449,9 @@ class Member:
             if len(place.metadata or "") > broker.most_metadata:
                 error = KafkaError(KafkaError.OFFSET_METADATA_TOO_LARGE)
             else:
-                mine = is_out or broker.owner.get(_key(place)) is self
+                # What nobody reads as a member goes with the same number of what is read so.
+                topic = place.topic if self.reads(place.topic) else self.topics[0]
+                mine = is_out or broker.owner.get((topic, place.partition)) is self
                 assert mine, "committed what is another's"
                 broker.committed[_key(place)] = place.offset, place.metadata or ""
                 broker.commits += 1
@@ -451,6 +470,7 @@ class Member:
         if self in broker.members:
             broker.members.remove(self)
             broker.generation += 1
+        self.positions.clear()
 
     async def consumer_group_metadata(self) -> bytes:
         self._asks_alone()
@@ -470,6 +490,7 @@ class Member:
         """As `kill -9`: nothing more is committed, and the group notices."""
         if self in self.broker.members:
             self.broker.expire(self)
+        self.positions.clear()
 
     def _may_refuse(self) -> None:
         error = self.broker.refuse()

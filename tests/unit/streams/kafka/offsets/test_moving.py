@@ -519,7 +519,7 @@ def test_states_move_with_the_partitions_of_one_topic(two: Broker, run: Run) -> 
     async def story() -> None:
         other = read("t", "other", offsets=store)
         pipeline = _source(store).pipe(ops.merge(other), counting(store)).to(collect([]))
-        with pytest.raises(BuildError, match="two sources of the pipeline keep there"):
+        with pytest.raises(BuildError, match="with the same store, in the group 'g'"):
             await pipeline.run()
 
     run(story())
