@@ -131,6 +131,19 @@ async def check_counts(fleet: Fleet, servers: Servers, folder: Path) -> None:
     assert states == wanted, {key: one for key, one in states.items() if one != wanted[key]}
 
 
+@asynccontextmanager
+async def at_work(
+    servers: Servers, folder: Path, draw: random.Random, *names: str
+) -> AsyncGenerator[Fleet]:
+    """Workers that have all partitions; in the end the states are compared with what was sent."""
+    with fleet_of(servers, folder, draw) as fleet:
+        await fleet.prepare()
+        fleet.start(*names)
+        await fleet.settled(*names)
+        yield fleet
+        await check_counts(fleet, servers, folder)
+
+
 def counts(servers: Servers, folder: Path) -> dict[str, list[int]]:
     backend = JetStream(f"{servers.urls[0]}/counts-{folder.name}")
     try:
@@ -151,35 +164,28 @@ async def test_workers_that_are_killed_leave_each_event_in_the_counts_once(
 ) -> None:
     draw = random.Random(run_seed)
     names = [f"worker{n}" for n in range(members)]
-    with fleet_of(servers, tmp_path, draw) as fleet:
-        await fleet.prepare()
-        fleet.start(*names)
-        await fleet.settled(*names)
-        async with published(fleet):
-            for _ in range(2):
-                await wait(draw)
-                killed = draw.choice(names)
-                fleet.kill(killed)
-                await wait(draw)
-                fleet.start(killed)
-        await check_counts(fleet, servers, tmp_path)
+    async with at_work(servers, tmp_path, draw, *names) as fleet, published(fleet):
+        for _ in range(2):
+            await wait(draw)
+            killed = draw.choice(names)
+            fleet.kill(killed)
+            await wait(draw)
+            fleet.start(killed)
 
 
 async def test_a_worker_that_is_frozen_past_its_lease_commits_nothing_more(
     servers: Servers, tmp_path: Path, run_seed: int
 ) -> None:
     draw = random.Random(run_seed)
-    with fleet_of(servers, tmp_path, draw) as fleet:
-        await fleet.prepare()
-        fleet.start("one", "two")
-        await fleet.settled("one", "two")
-        async with published(fleet, seconds=6):
-            await wait(draw)
-            fleet.freeze("one")
-            # Longer than its lease of two seconds: the other one has its partitions.
-            await asyncio.sleep(draw.uniform(2.5, 5))
-            fleet.wake("one")
-        await check_counts(fleet, servers, tmp_path)
+    async with (
+        at_work(servers, tmp_path, draw, "one", "two") as fleet,
+        published(fleet, seconds=6),
+    ):
+        await wait(draw)
+        fleet.freeze("one")
+        # Longer than its lease of two seconds: the other one has its partitions.
+        await asyncio.sleep(draw.uniform(2.5, 5))
+        fleet.wake("one")
 
 
 async def test_a_worker_that_is_cut_off_commits_nothing_more(
@@ -216,14 +222,11 @@ async def test_servers_that_are_killed_leave_each_event_in_the_counts_once(
     tmp_path: Path, run_seed: int, count: int
 ) -> None:
     draw = random.Random(run_seed)
-    with (
-        Servers(tmp_path / "servers", count) as servers,
-        fleet_of(servers, tmp_path, draw) as fleet,
-    ):
-        await fleet.prepare()
-        fleet.start("one", "two")
-        await fleet.settled("one", "two")
-        async with published(fleet, seconds=6):
+    with Servers(tmp_path / "servers", count) as servers:
+        async with (
+            at_work(servers, tmp_path, draw, "one", "two") as fleet,
+            published(fleet, seconds=6),
+        ):
             for _ in range(2):
                 await wait(draw)
                 one = draw.randrange(count)
@@ -231,24 +234,18 @@ async def test_servers_that_are_killed_leave_each_event_in_the_counts_once(
                 await asyncio.sleep(draw.choice([0, 1, 3]))
                 servers.start(one)
                 await asyncio.to_thread(servers.wait)
-        await check_counts(fleet, servers, tmp_path)
 
 
 async def test_a_worker_that_leaves_hands_its_states_over(
     servers: Servers, tmp_path: Path, run_seed: int
 ) -> None:
     draw = random.Random(run_seed)
-    with fleet_of(servers, tmp_path, draw) as fleet:
-        await fleet.prepare()
-        fleet.start("one", "two")
-        await fleet.settled("one", "two")
-        async with published(fleet):
-            await wait(draw)
-            fleet.start("three")
-            await fleet.settled("one", "two", "three")
-            fleet.drain("one")
-            await fleet.settled("two", "three")
-        await check_counts(fleet, servers, tmp_path)
+    async with at_work(servers, tmp_path, draw, "one", "two") as fleet, published(fleet):
+        await wait(draw)
+        fleet.start("three")
+        await fleet.settled("one", "two", "three")
+        fleet.drain("one")
+        await fleet.settled("two", "three")
 
 
 async def test_windows_of_workers_that_are_killed_have_each_event_once(
