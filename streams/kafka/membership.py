@@ -699,6 +699,9 @@ class Membership:
 
     async def _assigned(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         """Partitions have come: begin where the group has finished."""
+        if self._is_closed:
+            # The client, which is being closed, gets no answers any more.
+            return
         self._joined_at, self._has_joined = self._polled_at, True
         if self._moving is not None and places:
             # Once no transaction of an earlier owner is open, and nothing of it can come any more,

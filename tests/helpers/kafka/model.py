@@ -462,6 +462,12 @@ class Member:
 
     async def close(self) -> None:
         broker = self.broker
+        target = broker.targets() if self in broker.members else {}
+        coming = [key for key, one in target.items() if one is self and key not in broker.owner]
+        if coming and self._callbacks:
+            # What it was about to get.
+            broker.owner |= dict.fromkeys(coming, self)
+            await self._callbacks["on_assign"](self, _places(coming))
         mine = [key for key, owner in broker.owner.items() if owner is self]
         if mine and self._callbacks:
             await self._callbacks["on_revoke"](self, _places(mine))

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from penstock import (
     Fixed,
@@ -228,6 +229,24 @@ def test_a_commit_that_cannot_be_made_now_is_made_later(two: Broker, run: Run) -
 
     run(story())
     assert states(fleet) == {key: list(range(key, 10, 2)) for key in range(2)}
+
+
+def test_a_member_that_ends_asks_nothing_about_partitions_that_come(two: Broker, run: Run) -> None:
+    async def away(_: Any, patience: float) -> None:
+        await asyncio.sleep(patience)
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    async def story() -> None:
+        first, second = (Process(two, Fleet(), counting) for _ in range(2))
+        await until(lambda: len(set(two.owner.values())) == 2)
+        await asyncio.sleep(1)
+        second.kill()
+        two.stable = away  # type: ignore[method-assign]
+        began = asyncio.get_running_loop().time()
+        await first.running.drain(10)
+        assert asyncio.get_running_loop().time() - began < 5
+
+    run(story())
 
 
 def test_commits_are_made_while_many_partitions_are_restored() -> None:
