@@ -94,7 +94,7 @@ def fleet_of(
 ) -> Fleet:
     """Workers with a store; each has a copy of its own, or a temporary one."""
     url = f"{','.join(servers.urls)}/counts-{folder.name}"
-    local = f'"{folder}/" + NAME' if draw.random() < 0.7 else "None"
+    local = f'"{folder}/" + sys.argv[2]' if draw.random() < 0.7 else "None"
     pipeline = pipeline.replace("{url}", url).replace("{local}", local)
     name = f"counted-{folder.name}"
     batch = draw.choice([None, 1])
