@@ -30,8 +30,8 @@ from penstock.streams.protocol.stage import (
 )
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
+from penstock.streams.sql_queue.claimed import Refused
 from penstock.streams.sql_queue.reconnect import Reconnecting
-from penstock.streams.sql_queue.store import Refused
 from penstock.streams.stages.demand_stage import BaseDemandStage
 
 __all__ = ["MOST_WAITING", "DatabaseStage", "LookupFailed"]

@@ -7,6 +7,7 @@ store claims rows, settles their outcomes, renews leases and inserts; it runs no
 from __future__ import annotations
 
 from penstock.streams.base.database_url import redacted
+from penstock.streams.sql_queue.claimed import Claim, ClaimTerms, Failure, Refused, Row, Settlement
 from penstock.streams.sql_queue.schema import (
     COLUMNS,
     DEAD,
@@ -15,17 +16,7 @@ from penstock.streams.sql_queue.schema import (
     UNPROCESSED,
     Layout,
 )
-from penstock.streams.sql_queue.store import (
-    Claim,
-    ClaimTerms,
-    DatabaseLost,
-    Failure,
-    Insertion,
-    Refused,
-    Row,
-    Settlement,
-    Store,
-)
+from penstock.streams.sql_queue.store import DatabaseLost, Insertion, Store
 from penstock.streams.sql_queue.url import database_of, open_store
 
 __all__ = [

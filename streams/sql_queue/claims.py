@@ -9,9 +9,10 @@ from typing import Any
 
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import ended
+from penstock.streams.sql_queue.claimed import Claim, ClaimTerms, Refused, Row
 from penstock.streams.sql_queue.ledger import Ledger
 from penstock.streams.sql_queue.reconnect import Reconnecting
-from penstock.streams.sql_queue.store import MOST_REFUSED, Claim, ClaimTerms, Refused, Row, Store
+from penstock.streams.sql_queue.store import MOST_REFUSED, Store
 
 __all__ = ["Claims"]
 

@@ -26,17 +26,9 @@ from penstock.streams.delivery.lease import Lease
 from penstock.streams.failures.backoff import Backoff
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import cancellable, ended
+from penstock.streams.sql_queue.claimed import ClaimTerms, Failure, Refused, Row, Settlement
 from penstock.streams.sql_queue.reconnect import Reconnecting
-from penstock.streams.sql_queue.store import (
-    MOST_REFUSED,
-    ClaimTerms,
-    DatabaseLost,
-    Failure,
-    Refused,
-    Row,
-    Settlement,
-    Store,
-)
+from penstock.streams.sql_queue.store import MOST_REFUSED, DatabaseLost, Store
 
 __all__ = ["Ledger", "text_of"]
 

@@ -3,7 +3,8 @@ others."""
 
 from __future__ import annotations
 
-from penstock.streams.sql_queue.store import ClaimTerms, Store
+from penstock.streams.sql_queue.claimed import ClaimTerms
+from penstock.streams.sql_queue.store import Store
 
 __all__ = ["Elsewhere"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from penstock.streams.sql_queue.store import Claim, Settlement
+from penstock.streams.sql_queue.claimed import Claim, Settlement
 
 __all__ = ["Place", "Position"]
 

@@ -26,20 +26,13 @@ from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import cancellable
 from penstock.streams.sql_queue.analytics.statistics import due
+from penstock.streams.sql_queue.claimed import UNREADABLE, ClaimTerms, Refused, Row, Settlement
 from penstock.streams.sql_queue.claims import Claims
 from penstock.streams.sql_queue.ledger import Ledger
 from penstock.streams.sql_queue.other_readers import Elsewhere
 from penstock.streams.sql_queue.periodic import Periodic, Scheduler
 from penstock.streams.sql_queue.reconnect import Reconnecting
-from penstock.streams.sql_queue.store import (
-    UNREADABLE,
-    ClaimTerms,
-    DatabaseLost,
-    Refused,
-    Row,
-    Settlement,
-    Store,
-)
+from penstock.streams.sql_queue.store import DatabaseLost, Store
 from penstock.streams.sql_queue.url import database_of, place_of
 from penstock.streams.sql_queue.within import Ends, ends_in
 

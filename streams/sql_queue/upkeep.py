@@ -9,8 +9,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.streams.sql_queue.claimed import CANCELLED, Refused
 from penstock.streams.sql_queue.schema import DEAD, PROCESSED, UNPROCESSED
-from penstock.streams.sql_queue.store import CANCELLED, Refused, Store
+from penstock.streams.sql_queue.store import Store
 
 __all__ = ["Found", "Refusals", "cancel", "known", "peek", "purge", "retry", "retry_some"]
 

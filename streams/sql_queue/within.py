@@ -19,10 +19,11 @@ from penstock.streams.base.errors import BuildError
 from penstock.streams.delivery.commit import Part
 from penstock.streams.delivery.marks import MarksOfRun, Participant
 from penstock.streams.protocol.event import DROPPED, FINISHED, Ending, Event
+from penstock.streams.sql_queue.claimed import ClaimTerms, Failure, NotHeld, Row, Settlement
 from penstock.streams.sql_queue.ledger import Ledger, text_of
 from penstock.streams.sql_queue.reconnect import Reconnecting
 from penstock.streams.sql_queue.schema import IN_PROCESS, UNPROCESSED
-from penstock.streams.sql_queue.store import ClaimTerms, Failure, NotHeld, Row, Settlement, Store
+from penstock.streams.sql_queue.store import Store
 
 __all__ = ["Ends", "ends_in"]
 

@@ -30,11 +30,12 @@ from penstock.streams.protocol.event import (
 from penstock.streams.protocol.stage import CLOSED, Subscription, is_second
 from penstock.streams.runtime.context import Run
 from penstock.streams.sql_queue.absent import AbsentFields
+from penstock.streams.sql_queue.claimed import Row
 from penstock.streams.sql_queue.reader import TableReader
 from penstock.streams.sql_queue.reconnect import Reconnecting
 from penstock.streams.sql_queue.scheduling import Scheduling
 from penstock.streams.sql_queue.schema import Upsert
-from penstock.streams.sql_queue.store import Enqueued, Insertion, Row, Store, columns_of
+from penstock.streams.sql_queue.store import Enqueued, Insertion, Store, columns_of
 from penstock.streams.sql_queue.url import database_of
 from penstock.streams.stages.sink_stage import BaseSinkStage, Closed
 

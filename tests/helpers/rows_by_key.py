@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.streams.joins.database_table import DatabaseTable
+from penstock.streams.sql_queue.claimed import Refused
 from penstock.streams.sql_queue.schema import Layout
-from penstock.streams.sql_queue.store import DatabaseLost, Refused
+from penstock.streams.sql_queue.store import DatabaseLost
 
 __all__ = ["RowsByKey"]
 

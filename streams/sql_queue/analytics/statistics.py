@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.streams.base.errors import BuildError
-from penstock.streams.sql_queue.store import CANCELLED, PeriodicJob, Store
+from penstock.streams.sql_queue.claimed import CANCELLED
+from penstock.streams.sql_queue.store import PeriodicJob, Store
 
 __all__ = [
     "CAME",

@@ -15,17 +15,7 @@ from functools import partial
 from typing import Any
 
 from penstock.streams.base import clock
-from penstock.streams.sql_queue.passed import Range
-from penstock.streams.sql_queue.postgres import statements as sql
-from penstock.streams.sql_queue.postgres.key_texts import (
-    CREATE_KEY_FUNCTION,
-    CREATE_TEXT_FUNCTION,
-    HAS_FUNCTION,
-)
-from penstock.streams.sql_queue.postgres.table import Connection, PostgresTable, refusals
-from penstock.streams.sql_queue.postgres.table_statements import HAS_TABLE
-from penstock.streams.sql_queue.schema import DEAD, IN_PROCESS, UNPROCESSED
-from penstock.streams.sql_queue.store import (
+from penstock.streams.sql_queue.claimed import (
     CANCELLED,
     EXHAUSTED,
     Claim,
@@ -40,6 +30,16 @@ from penstock.streams.sql_queue.store import (
     sorted_out,
     were_settled,
 )
+from penstock.streams.sql_queue.passed import Range
+from penstock.streams.sql_queue.postgres import statements as sql
+from penstock.streams.sql_queue.postgres.key_texts import (
+    CREATE_KEY_FUNCTION,
+    CREATE_TEXT_FUNCTION,
+    HAS_FUNCTION,
+)
+from penstock.streams.sql_queue.postgres.table import Connection, PostgresTable, refusals
+from penstock.streams.sql_queue.postgres.table_statements import HAS_TABLE
+from penstock.streams.sql_queue.schema import DEAD, IN_PROCESS, UNPROCESSED
 
 __all__ = ["PostgresStore"]
 

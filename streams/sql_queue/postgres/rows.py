@@ -7,9 +7,9 @@ from typing import Any
 
 import psycopg
 
+from penstock.streams.sql_queue.claimed import Refused
 from penstock.streams.sql_queue.postgres.claims import PostgresStore
 from penstock.streams.sql_queue.schema import quoted
-from penstock.streams.sql_queue.store import Refused
 
 __all__ = ["PostgresRows"]
 

@@ -19,6 +19,7 @@ from penstock.streams.base.database_url import conninfo, first_line, redacted
 from penstock.streams.base.errors import CannotOpen, ColumnMissing, RightsMissing, TableMissing
 from penstock.streams.delivery.commit import Parts
 from penstock.streams.io.encoding import encoded
+from penstock.streams.sql_queue.claimed import Refused
 from penstock.streams.sql_queue.passed import Passed
 from penstock.streams.sql_queue.position import Position
 from penstock.streams.sql_queue.postgres import table_statements as sql
@@ -35,7 +36,6 @@ from penstock.streams.sql_queue.store import (
     DatabaseLost,
     Enqueued,
     PeriodicJob,
-    Refused,
     Store,
     columns_of,
     payload_of,

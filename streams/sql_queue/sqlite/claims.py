@@ -14,10 +14,7 @@ from functools import partial
 from typing import Any
 
 from penstock.streams.base import clock
-from penstock.streams.sql_queue.schema import DEAD, IN_PROCESS, UNPROCESSED
-from penstock.streams.sql_queue.sqlite import statements as sql
-from penstock.streams.sql_queue.sqlite.table import SqliteTable, json_path, refusals
-from penstock.streams.sql_queue.store import (
+from penstock.streams.sql_queue.claimed import (
     CANCELLED,
     EXHAUSTED,
     Claim,
@@ -31,6 +28,9 @@ from penstock.streams.sql_queue.store import (
     sorted_out,
     were_settled,
 )
+from penstock.streams.sql_queue.schema import DEAD, IN_PROCESS, UNPROCESSED
+from penstock.streams.sql_queue.sqlite import statements as sql
+from penstock.streams.sql_queue.sqlite.table import SqliteTable, json_path, refusals
 
 __all__ = ["SqliteStore"]
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from penstock.streams.sql_queue.claimed import Refused
 from penstock.streams.sql_queue.schema import quoted
 from penstock.streams.sql_queue.sqlite.claims import SqliteStore
 from penstock.streams.sql_queue.sqlite.table import which_file
-from penstock.streams.sql_queue.store import DatabaseLost, Refused
+from penstock.streams.sql_queue.store import DatabaseLost
 
 __all__ = ["SqliteRows"]
 

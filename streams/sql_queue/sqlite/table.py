@@ -32,6 +32,7 @@ from penstock.streams.base.errors import (
 )
 from penstock.streams.delivery.commit import Parts
 from penstock.streams.io.encoding import encoded
+from penstock.streams.sql_queue.claimed import Refused
 from penstock.streams.sql_queue.position import Position
 from penstock.streams.sql_queue.schema import NUMBERS, OWN, PRIORITY, Layout, Upsert, quoted
 from penstock.streams.sql_queue.sqlite import statements as sql
@@ -40,7 +41,6 @@ from penstock.streams.sql_queue.store import (
     DatabaseLost,
     Enqueued,
     PeriodicJob,
-    Refused,
     Store,
     columns_of,
     payload_of,

@@ -18,7 +18,7 @@ from penstock import (
 )
 from penstock.streams.sql_queue import Store, open_store
 from penstock.streams.sql_queue.analytics.statistics import measure
-from penstock.streams.sql_queue.store import CANCELLED
+from penstock.streams.sql_queue.claimed import CANCELLED
 from penstock.streams.sql_queue.upkeep import Refusals, cancel
 from tests.helpers.until import until
 
