@@ -14,7 +14,7 @@ Ends:    events are finished when the system has taken the whole batch that has 
          still written. On cancel the rest of a partly written batch is written if there is room for
          it within a second; events not written are returned. A file is closed, standard output and
          descriptors stay open.
-Errors:  a value that cannot be encoded, or has names that are no columns, fails its event: the
+Errors:  a value that cannot be encoded, or has names that are not columns, fails its event: the
          pipeline stops, or `on_error="skip"` or `route(sink)` go on. A file to append to whose
          header has other columns than those given is CannotOpen, and so is an output
          that cannot be opened. A full disk is the system's OSError, and the rows that it cut off

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
     from datetime import datetime
 
+from penstock.streams.base.errors import counted
+
 __all__ = [
     "Lines",
     "aligned",
@@ -207,11 +209,6 @@ def _write_encoded(text: str, stream: Any) -> None:
         # An encoding that lacks a character: then all is UTF-8, as in files.
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")
         stream.write(text)
-
-
-def counted(number: int, what: str) -> str:
-    """`1 worker`, `2 workers`."""
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def aligned(rows: Sequence[Sequence[str]], texts: int = 1, indent: str = "  ") -> list[str]:

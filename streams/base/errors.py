@@ -83,6 +83,7 @@ __all__ = [
     "cancelled_inside",
     "cancelled_outside",
     "check_plain",
+    "counted",
     "describe",
     "message_of",
     "not_awaited",
@@ -401,6 +402,11 @@ def notes_of(error: BaseException) -> list[str]:
     if not isinstance(notes, list):
         return []
     return [note for note in cast("list[object]", notes) if isinstance(note, str)]
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """`1 worker`, `2 workers`; `many` is what is not made by an s, as in `1 event has`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def add_note(error: BaseException, note: str) -> None:

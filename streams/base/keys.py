@@ -50,7 +50,8 @@ class Key:
         self._types: set[type] = set()
 
     def _first(self, value: Any) -> Any:
-        """What the user's function returns for the first value; UnfinishedResult if it is no key.
+        """What the user's function returns for the first value. UnfinishedResult if it is not a
+        key.
 
         Only the first result is checked: from then on `get` is the function itself.
         """

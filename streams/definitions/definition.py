@@ -48,7 +48,7 @@ VERSION = 1
 """The version of the form of a definition."""
 
 SPECIAL = ("use", "import", "text", "shared", "unnamed", "secret", "none", "source")
-"""Keys of tables that are no plain data."""
+"""Keys of tables that are not plain data."""
 
 _ANY = Types((Any,))
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
+from penstock.streams.base.errors import counted
 from penstock.streams.definitions.names import is_a
 
 __all__ = ["differences"]
@@ -108,7 +109,7 @@ def _bounds(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) 
 
 
 def _number(events: int | None) -> str:
-    return "any number of events" if events is None else f"{events:,} events"
+    return "any number of events" if events is None else counted(events, "event")
 
 
 def _is_table(data: Any) -> bool:

@@ -25,7 +25,7 @@ def toml_text(data: dict[str, Any]) -> str:
         elif is_a(value, dict):
             parts.append(f"[{name}]\n{_lines(value)}")
         else:
-            # Those that are no tables come before the first table.
+            # Those that are not tables come before the first table.
             parts.insert(0, f"{name} = {_value(value)}\n")
     return "\n".join(parts)
 

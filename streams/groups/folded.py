@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import repeat
 from typing import Any
 
-from penstock.streams.base.errors import HoldExceeded
+from penstock.streams.base.errors import HoldExceeded, counted
 from penstock.streams.keyed.queues import hand_over
 from penstock.streams.protocol.acknowledgement import Joined
 from penstock.streams.protocol.event import RETURNED, Ending, Event, Origin, end_all
@@ -78,9 +78,9 @@ class Gathered(Joined):
         if kept > HOLD:
             self._stage.fail(
                 HoldExceeded(
-                    f"{kept:,} inputs in a group of {self._stage.info} wait for an output that "
-                    f"does not come (hold {HOLD:,}). Use an operator that answers at once, such as "
-                    "scan, or lift(operator, hold=...) to let it hold more."
+                    f"{counted(kept, 'input')} in a group of {self._stage.info} wait for an output "
+                    f"that does not come (hold {HOLD:,}). Use an operator that answers at once, "
+                    "such as scan, or lift(operator, hold=...) to let it hold more."
                 )
             )
 

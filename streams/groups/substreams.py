@@ -7,7 +7,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from penstock.streams.base.errors import CALL_ERRORS, HoldExceeded, own_error
+from penstock.streams.base.errors import CALL_ERRORS, HoldExceeded, counted, own_error
 from penstock.streams.base.keys import Key
 from penstock.streams.base.take_front import taken
 from penstock.streams.groups.closed_early import ClosedEarly
@@ -390,7 +390,8 @@ class Substreams(KeyedStage):
         if not (self.queues or any(map(size, self._groups.values()))):
             self.fail(
                 HoldExceeded(
-                    f"{self._held:,} events are held inside the groups of {self.info}, by stages "
+                    f"{counted(self._held, 'event is', 'events are')} held inside the groups of "
+                    f"{self.info}, by stages "
                     "that neither passed them on nor ended them when they were completed, as a "
                     "stage of your own has to. To hold more, raise buffer=."
                 )

@@ -21,7 +21,7 @@ _PIECE, _MOST = 64 * 1024, 16 * 1024 * 1024
 
 
 def first_row(path: Path, delimiter: str) -> list[str] | None:
-    """The names of the columns of a file; None if it has no row, or is no file. Raises
+    """The names of the columns of a file; None if it has no row, or is not a file. Raises
     CannotOpen."""
     where = path if not isinstance(path, int) and path != "-" else _descriptor_path(path)
     name = output_name(path)

@@ -21,6 +21,7 @@ from penstock.streams.base.errors import (
     CannotOpen,
     LineTooLong,
     PenstockError,
+    counted,
     describe,
 )
 from penstock.streams.base.keys import By, Key, key_name
@@ -356,7 +357,7 @@ class _Reading(BaseSourceStage):
         position = self._position
         assert position is not None
         count, first = position.unfinished, position.first
-        lines = "1 line" if count == 1 else f"{count:,} lines"
+        lines = counted(count, "line")
         which = f"line {first:,}" if count == 1 else f"the first is line {first:,}"
         return (
             f"{self._name} waits until the file that was read before it is finished, because a "

@@ -13,6 +13,7 @@ from penstock.streams.base.errors import (
     CALL_ERRORS,
     CannotOpen,
     OutputClosed,
+    counted,
     own_error,
 )
 from penstock.streams.failures.error_policy import ErrorPolicy
@@ -271,7 +272,7 @@ class LineWriting(BaseSinkStage):
         self._batch = b""
         self._trailed = True
         if error.errno in _GONE:
-            lines = "1 line" if self._events == 1 else f"{self._events:,} lines"
+            lines = counted(self._events, "line")
             self.break_off(OutputClosed(f"The reader of {self._name} went away after {lines}."))
         else:
             error.filename = self._name

@@ -9,7 +9,7 @@ from itertools import takewhile
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.streams.base.errors import CALL_ERRORS, HoldExceeded, own_error
+from penstock.streams.base.errors import CALL_ERRORS, HoldExceeded, counted, own_error
 from penstock.streams.base.keys import Key
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.protocol.acknowledgement import AckHook
@@ -163,7 +163,7 @@ class DistinctStage(BaseStage):
                 self.upstream.request(n)
         elif self._until_more is not None:
             error = HoldExceeded(
-                f"{sharing:,} duplicates in {self._info} wait for the end of events that "
+                f"{counted(sharing, 'duplicate')} in {self._info} wait for the end of events that "
                 f"{self._until_more} may keep until others come. Let it keep them for a time only, "
                 "as chunk(size, wait) does, or raise hold=."
             )
@@ -175,9 +175,10 @@ class DistinctStage(BaseStage):
         if self.state:
             return ""
         return (
-            f"{self._info} reads nothing, because {self._unfinished.sharing:,} duplicates wait for "
-            f"the end of the first events of their keys (hold={self._hold:,}), which slow keys may "
-            "have in work, or on the disk. Raise hold=."
+            f"{self._info} reads nothing, because "
+            f"{counted(self._unfinished.sharing, 'duplicate')} wait for the end of the first "
+            f"events of their keys (hold={self._hold:,}), which slow keys may have in work, or on "
+            "the disk. Raise hold=."
         )
 
     def _sift(

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
-from penstock.streams.base.errors import KeyOverShare, SpillBroken
+from penstock.streams.base.errors import KeyOverShare, SpillBroken, counted
 from penstock.streams.failures.error_policy import ErrorPolicy
 from penstock.streams.failures.policy import OverflowPolicy, Route
 from penstock.streams.keyed.spill import Block, Refused, Spill
@@ -210,8 +210,8 @@ class Overflow:
         self._routes[-1].survives(
             event,
             KeyOverShare(
-                f"{self._info}: {len(backlog.events):,} events of the key {backlog.key!r} wait, "
-                f"which is its share of the buffer (share={self.share})"
+                f"{self._info}: {counted(len(backlog.events), 'event')} of the key "
+                f"{backlog.key!r} wait, which is its share of the buffer (share={self.share})"
             ),
         )
 
@@ -220,7 +220,7 @@ class Overflow:
             self._warned.add(what)
             many = len(backlog.events) + len(backlog.tail or ())
             self._run.errors.warn(
-                f"{self._info}: {many:,} events of the key {backlog.key!r} wait (share="
+                f"{self._info}: {counted(many, 'event')} of the key {backlog.key!r} wait (share="
                 f"{self.share:,}): {text}. Other keys of the stage are not named; hottest_keys of "
                 "its statistics has them."
             )

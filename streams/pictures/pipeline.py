@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
+from penstock.streams.base.errors import counted
 from penstock.streams.pictures.lanes import Arrow, Layout, layout
 from penstock.streams.pictures.svg import FONT, document, text
 from penstock.streams.protocol.numbering import all_stages, with_above
@@ -323,7 +324,7 @@ def bound_text(stage: StageInfo) -> str:
     """How much a stage may hold, as text; "" for one that passes events on at once."""
     if stage.holds is None:
         return "no bound"
-    return "" if stage.holds == 0 else _events(stage.holds)
+    return "" if stage.holds == 0 else counted(stage.holds, "event")
 
 
 def drawn(stages: list[StageInfo], sinks: int) -> Iterator[tuple[StageInfo, list[int]]]:
@@ -352,13 +353,9 @@ def total_text(stages: list[StageInfo]) -> str:
     made = f", and what the streams made by {' and '.join(makers)} hold" if makers else ""
     if open_ended:
         return (
-            f"Holds {_events(bounded)}{made}, and what {' and '.join(open_ended)} may hold, "
-            "for which you set no bound."
+            f"Holds {counted(bounded, 'event')}{made}, and what {' and '.join(open_ended)} may "
+            "hold, for which you set no bound."
         )
     on_disk = sum(stage.on_disk for stage in stages)
     beside = f" in memory and {on_disk:,} on disk" if on_disk else ""
-    return f"Holds at most {_events(bounded)}{beside} at once{made}."
-
-
-def _events(number: int) -> str:
-    return f"{number:,} event" if number == 1 else f"{number:,} events"
+    return f"Holds at most {counted(bounded, 'event')}{beside} at once{made}."

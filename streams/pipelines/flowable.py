@@ -736,7 +736,7 @@ class Flowable(Stream[T_co], _Methods[T_co]):
         """See `penstock.ops.ref_count`."""
         return _by_ours(self, "ref_count")
 
-    # Those that end a pipe: what they return is no stream.
+    # Those that end a pipe: what they return is not a stream.
 
     def partition(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
         self, predicate: Callable[[T_co], bool], *, prefetch: int = PREFETCH

@@ -19,6 +19,7 @@ from penstock.streams.base.errors import (
     DrainTimeout,
     OutputClosed,
     as_raised,
+    counted,
 )
 from penstock.streams.base.validation import is_at_least
 from penstock.streams.diagnostics.blocked_loop import WATCHDOG
@@ -310,10 +311,10 @@ class Handle:
     def _overrun(self) -> None:
         unfinished = self.statistics()["unfinished"]
         if self._error is None:
-            counted = "1 event" if unfinished == 1 else f"{unfinished:,} events"
+            events = counted(unfinished, "event")
             self._outcome = "overrun"
             self._run.errors.ended_by = DrainTimeout(
-                f"the drain's deadline passed with {counted} unfinished; they are "
+                f"the drain's deadline passed with {events} unfinished; they are "
                 "given back to their source, and lost where it cannot give them again. Give the "
                 "drain more time, or the handler less work."
             )
@@ -346,14 +347,14 @@ class Handle:
         unfinished = self._counts()["unfinished"]
         if unfinished and self._outcome in ("completed", "drained"):
             self._outcome = "incomplete"
-            have = "1 event has" if unfinished == 1 else f"{unfinished:,} events have"
+            have = counted(unfinished, "event has", "events have")
             self._run.errors.warn(
                 f"{have} not ended: a stage or a sink of your own has to pass on each event, or to "
                 "call its finish, drop, fail or give_back, and a sink is not `is_idle` before that"
             )
 
     def _warn_of_left(self, count: int) -> None:
-        events = "1 event" if count == 1 else f"{count:,} events"
+        events = counted(count, "event")
         self._run.errors.warn(
             f"{events} failed after the source had ended, or shortly before, as those do that an "
             "operator such as chunk or to_list holds until then, and those behind take. The source "

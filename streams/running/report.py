@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
 from penstock.streams.base.compiled import library
-from penstock.streams.base.errors import BuildError, MissingExtra, NotAllFinished, describe
+from penstock.streams.base.errors import BuildError, MissingExtra, NotAllFinished, counted, describe
 from penstock.streams.execution.call import IN_STATE
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -228,7 +228,9 @@ def _as_text(outcome: str, numbers: dict[str, Any]) -> str:
     if unknown := sum(stage.get("created_unknown", 0) for stage in numbers["stages"]):
         lines.append(f"  events without a readable time of creation: {unknown:,}")
     if closed := numbers["closed_early"]:
-        early = ", ".join(f"{n:,} groups closed early ({cause})" for cause, n in closed.items())
+        early = ", ".join(
+            f"{counted(n, 'group')} closed early ({cause})" for cause, n in closed.items()
+        )
         lines.append(f"  {early}: their results may be made of only a part of their events")
     unmarked = numbers.get("unmarked", ())
     lines += [
@@ -402,7 +404,8 @@ def _by_key(stage: dict[str, Any]) -> list[str]:
     hottest, others = stage["by_key"], stage["other_keys"]
     where = "" if stage["of_stage"] is None else f"stage {stage['of_stage']}, "
     lines = [
-        f"    {describe(one['key'])}, {one['count']:,} events: {_in_milliseconds(one['total'])}"
+        f"    {describe(one['key'])}, {counted(one['count'], 'event')}: "
+        f"{_in_milliseconds(one['total'])}"
         for one in hottest[:_MOST_KEYS]
     ]
     count = others["count"] + sum(one["count"] for one in hottest[_MOST_KEYS:])
@@ -411,7 +414,7 @@ def _by_key(stage: dict[str, Any]) -> list[str]:
             more = f" (--report json has {len(hottest)} keys)"
         else:
             more = f": {_in_milliseconds(others['total'])}"
-        lines.append(f"    all others, {count:,} events{more}")
+        lines.append(f"    all others, {counted(count, 'event')}{more}")
     return [f"  {where}total by {stage['by']} (ms):", *lines] if lines else []
 
 
@@ -429,9 +432,12 @@ def _objectives(stages: list[dict[str, Any]]) -> list[str]:
         verdict = "kept" if stage["kept"] else "MISSED"
         # Rounded down: what is missed by a little must not look as if it were kept.
         share = f"{good * 100_000 // count / 1_000:.10g} %"
-        of = stage["of"] if stage["of"] == "events" else "slices of 10 s"
+        of = counted(count, "event" if stage["of"] == "events" else "slice")
+        if stage["of"] != "events":
+            of += " of 10 s"
+        were = "was" if count == 1 else "were"
         lines.append(
-            f"  objective {stage['objective']}: {verdict}, {share} of {count:,} {of} were good, "
+            f"  objective {stage['objective']}: {verdict}, {share} of {of} {were} good, "
             f"{asked} are asked for"
         )
     return lines

@@ -60,7 +60,7 @@ class WithStock:
 
 
 class Last:
-    """An operator whose result is no stream, and which is therefore the last of a pipe."""
+    """An operator whose result is not a stream, and which is therefore the last of a pipe."""
 
     def __init__(self, operator: Operator) -> None:
         self._operator = operator

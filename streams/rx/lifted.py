@@ -18,6 +18,7 @@ from penstock.streams.base.errors import (
     HoldExceeded,
     PenstockError,
     add_note,
+    counted,
     own_error,
 )
 from penstock.streams.keyed.queues import joined
@@ -401,7 +402,7 @@ class LiftedHolding(Lifted):
         if len(self.pending) > self._most_waiting:
             self.fail(
                 HoldExceeded(
-                    f"{len(self.pending):,} outputs of {self.info} wait for a slow reader "
+                    f"{counted(len(self.pending), 'output')} of {self.info} wait for a slow reader "
                     f"(hold {self._hold:,}): another source makes it emit. Emit less often."
                 )
             )
@@ -430,8 +431,8 @@ class LiftedHolding(Lifted):
                 return 1
             self.fail(
                 HoldExceeded(
-                    f"{len(self._held):,} inputs of {self.info} wait for an output that does "
-                    f"not come (hold {self._hold:,}). {self._why_all()}"
+                    f"{counted(len(self._held), 'input')} of {self.info} wait for an output that "
+                    f"does not come (hold {self._hold:,}). {self._why_all()}"
                 )
             )
         elif not self.pending and not self._has_warned:

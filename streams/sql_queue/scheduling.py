@@ -34,7 +34,7 @@ class Scheduling:
         }
 
     def enqueued(self, payload: str, value: Any) -> Enqueued:
-        """The new row. Raises TypeError for what is no time or no priority."""
+        """The new row. Raises TypeError for what is not a time or not a priority."""
         run_at, priority = None, 0
         if self._run_at is not None and (given := self._run_at(value)) is not None:
             run_at = self._seconds(given)

@@ -10,6 +10,7 @@ from penstock.streams.base.errors import (
     CALL_ERRORS,
     BufferFull,
     BuildError,
+    counted,
     own_error,
     refuse_async,
 )
@@ -255,7 +256,7 @@ class BaseSourceStage(BaseDemandStage):
             self._end_if_idle()
 
     def _excess(self, count: int) -> BufferFull:
-        were = "1 event was" if count == 1 else f"{count:,} events were"
+        were = counted(count, "event was", "events were")
         return BufferFull(
             f"{were} sent, and {self.demand:,} were requested: a source sends while its `demand` "
             "is above 0, and no more than that"

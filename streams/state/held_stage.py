@@ -9,7 +9,7 @@ from math import inf
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from penstock.streams.base.errors import CALL_ERRORS, own_error
+from penstock.streams.base.errors import CALL_ERRORS, counted, own_error
 from penstock.streams.base.keys import By, Key
 from penstock.streams.base.take_front import taken
 from penstock.streams.keyed.key_faults import KeyFaults
@@ -208,8 +208,9 @@ class BaseHeldStage(BaseDemandStage):
         if self.state:
             return ""
         return (
-            f"{self.info} reads nothing, because {self._commits.held:,} events behind it have not "
-            "ended. A stage that keeps events until others come must keep fewer, or for a time "
+            f"{self.info} reads nothing, because "
+            f"{counted(self._commits.held, 'event')} behind it have not ended. "
+            "A stage that keeps events until others come must keep fewer, or for a time "
             "only, as chunk(size, wait) does."
         )
 

@@ -64,7 +64,7 @@ class Collector:
         self._runs: dict[str, _Watched] = {}
 
     def add(self, running: Handle, name: str) -> None:
-        """Collect from this run, which has just been started; "" is no name, and no label."""
+        """Collect from this run, which has just been started; "" gives no label."""
         self._runs[name] = _Watched(name, running, running.record(), running.loop, get_ident())
 
     def describe(self) -> list[Any]:

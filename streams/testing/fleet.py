@@ -188,7 +188,7 @@ class FleetMember:
 
     @staticmethod
     def _check(unit: Unit) -> None:
-        """Raise TypeError for what is no bytes, before anything is written."""
+        """Raise TypeError for what is not bytes, before anything is written."""
         values = [columns[1] for rows in unit.rows.values() for columns in rows]
         for value in (*values, *unit.marks.values()):
             len(value)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
-from penstock.streams.base.errors import WorkerLost
+from penstock.streams.base.errors import WorkerLost, counted
 from penstock.streams.execution.flushing_stage import FlushingStage
 from penstock.streams.protocol.blame import event_name, event_place
 from penstock.streams.protocol.event import Event
@@ -293,8 +293,8 @@ class Supervisor:
         follows = "; another one is started"
         if again and has_begun:
             one = len(again) == 1
-            counted = "1 event that it had is" if one else f"{len(again):,} events that it had are"
-            follows = f"; {counted} worked on again{'' if one else ', one at a time'}"
+            events = counted(len(again), "event that it had is", "events that it had are")
+            follows = f"; {events} worked on again{'' if one else ', one at a time'}"
         # If none can be started, the error of that ends the run.
         self._run.errors.warn(
             f"a worker process ended by {how}{follows if stage.state < FAILED else ''}"

@@ -151,10 +151,10 @@ def _add_retry(add_parser: AddParser, name: str) -> None:
 
 def _add_cancel(add_parser: AddParser, name: str) -> None:
     cancel = _action(
-        add_parser, name, "let rows have failed for good that wait, or whose calls run"
+        add_parser, name, "cancel rows that wait or are in work, which have then failed for good"
     )
     cancel.add_argument(
-        "--id", nargs="+", action="extend", metavar="ID", required=True, help="them"
+        "--id", nargs="+", action="extend", metavar="ID", required=True, help="the ids of the rows"
     )
 
 

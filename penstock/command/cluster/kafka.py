@@ -171,7 +171,8 @@ def engine_of(layout: Layout, attempts: int) -> Engine:
 
 
 class _Member:
-    """A run with the engine of `engine_of`. Brokers share the partitions: losing one is no end."""
+    """A run with the engine of `engine_of`. Brokers share the partitions: losing one does not end
+    the run."""
 
     id = ""
     running: Running | None = None

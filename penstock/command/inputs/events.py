@@ -131,9 +131,7 @@ def _columns(line: bytes) -> str:
 def _check_tables(options: Namespace, urls: list[str]) -> None:
     """Refuse what is of files, and would be ignored."""
     if files := [url for url in urls if not _is_database(url)]:
-        raise BuildError(
-            f"{redacted(urls[0])} is a database, and {files[0]} is none: read one only"
-        )
+        raise BuildError(f"{redacted(urls[0])} is a database, and {files[0]} is not: read one only")
     for option in ("input_format", "types", "order", "position"):
         if (given := getattr(options, option, None)) is not None:
             name = f"--{option.replace('_', '-')}"

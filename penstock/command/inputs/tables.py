@@ -165,7 +165,7 @@ def _quoted(table: str) -> str:
 
 
 def _as_json(value: Any) -> Any:
-    """The value as JSON has it: a number that a float has not, and what is no text, as text."""
+    """The value as JSON has it: a number that a float has not, and what is not text, as text."""
     if value is None or type(value) in _OF_JSON:
         return value
     if isinstance(value, Decimal):

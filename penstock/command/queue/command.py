@@ -15,7 +15,7 @@ from penstock.command.output import mention, put, put_one
 from penstock.command.pipelines.options import Options
 from penstock.command.pipelines.run import execute, warnings_to_standard_error
 from penstock.command.queue.views import check, look
-from penstock.streams.base.errors import DatabaseUnavailable
+from penstock.streams.base.errors import DatabaseUnavailable, counted
 from penstock.streams.sql_queue import (
     DEAD,
     IN_PROCESS,
@@ -216,7 +216,7 @@ def _status(refused: Refusals) -> int:
 
 
 def _rows(count: int) -> str:
-    return "1 row" if count == 1 else f"{count:,} rows"
+    return counted(count, "row")
 
 
 def _replay(options: argparse.Namespace) -> int:

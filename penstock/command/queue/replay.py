@@ -11,7 +11,7 @@ from orjson import OPT_APPEND_NEWLINE, dumps
 
 from penstock.command.output import aligned, mention, put
 from penstock.command.queue.text import span
-from penstock.streams.base.errors import BuildError
+from penstock.streams.base.errors import BuildError, counted
 from penstock.streams.sql_queue import Store
 from penstock.streams.sql_queue.analytics.replay import (
     Numbers,
@@ -67,7 +67,7 @@ def replay(visits: list[Visit], name: str, options: Namespace) -> int:
 
 
 def _text(name: str, window: float, past: Past, found: list[tuple[str, Numbers, Replay]]) -> str:
-    lines = [f"{name}: {len(past.was.total):,} rows ended in the last {span(window)}"]
+    lines = [f"{name}: {counted(len(past.was.total), 'row')} ended in the last {span(window)}"]
     if past.calls:
         lines.append(
             f"  a call of n rows took {past.each_call:.3g} s + n x {past.each_row:.3g} s, mostly"
@@ -101,7 +101,7 @@ def _text(name: str, window: float, past: Past, found: list[tuple[str, Numbers, 
 
 
 def _what(numbers: Numbers) -> str:
-    pollers = "1 poller" if numbers.pollers == 1 else f"{numbers.pollers} pollers"
+    pollers = counted(numbers.pollers, "poller")
     return f"{pollers}, batch {numbers.batch}, limit {numbers.limit}"
 
 

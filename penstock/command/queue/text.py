@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from penstock.command.output import aligned
+from penstock.streams.base.errors import counted
 from penstock.streams.sql_queue.analytics.history import History, Kind, Trend
 from penstock.streams.sql_queue.analytics.statistics import Poller, QueueStats, Times
 from penstock.streams.sql_queue.store import PeriodicJob
@@ -53,7 +54,7 @@ def _priorities(stats: QueueStats) -> list[str]:
 
 
 def _deliveries(count: int) -> str:
-    return "1 delivery" if count == 1 else f"{count:,} deliveries"
+    return counted(count, "delivery", "deliveries")
 
 
 def hours_as_text(name: str, history: History) -> str:

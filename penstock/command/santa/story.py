@@ -13,6 +13,7 @@ from penstock.command.santa.jobs import Job
 from penstock.operators.adaptive_flat_map import adaptive_flat_map
 from penstock.sinks.for_each import for_each
 from penstock.sources.inbox import Inbox, inbox
+from penstock.streams.base.errors import counted
 from penstock.streams.limits.choice import Limit
 from penstock.streams.pipelines.running import Running
 
@@ -114,7 +115,7 @@ async def story(
         for batch, size in enumerate(islice(sizes, count), 1):
             at = time()
             moment = clock_at((at - began) * speed)
-            say(f"{moment}|New jobs arriving: batch {batch}, {size} jobs")
+            say(f"{moment}|New jobs arriving: batch {batch}, {counted(size, 'job')}")
             arrived += size
             for number in range(1, size + 1):
                 job = Job(batch, number, value, at)

@@ -143,7 +143,7 @@ def _read(path: str, letters: _Letters, options: Namespace) -> tuple[_Traces, in
 def _list(value: Any) -> tuple[Hashable, list[_Event]]:
     events: list[Any] = value
     if type(events) is not list or not events or any(type(one) is not dict for one in events):
-        raise NotAValue("is no trace: a list of one or more events is needed, or --by FIELD")
+        raise NotAValue("is not a trace: a list of one or more events is needed, or --by FIELD")
     return None, events
 
 

@@ -114,7 +114,7 @@ def _keys(text: str) -> Iterator[Any]:
 
 
 def _as_dict(violation: Violation[_Event], since_1970: float | None) -> dict[str, Any]:
-    """`since_1970` is what a deadline lacks to be in seconds since then, if it is no time of the
+    """`since_1970` is what a deadline lacks to be in seconds since then, if it is not a time of the
     events' own."""
     evidence = [sorted(one) if isinstance(one, frozenset) else one for one in violation.evidence]
     shown = {

@@ -2,7 +2,7 @@
 
 An entry is the text of a ledger: it is about the stream, the partition and when the stream was
 created, since an earlier stream of that name, or a copy of it, has other messages. What was
-written for another, or was damaged, is no floor: everything stored is processed again.
+written for another, or was damaged, is not a floor: everything stored is processed again.
 
 An entry also names the owner, until it hands the partition over, so that the next owner knows
 whether a worker was lost, and has the note of the trial of its events

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from reactivex.abc import DisposableBase, SubjectBase
 from reactivex.disposable import Disposable
 
-from penstock.streams.base.errors import BuildError
+from penstock.streams.base.errors import BuildError, counted
 from penstock.streams.boundary.strict_subscriber import connect
 from penstock.streams.protocol.acknowledgement import NOBODY, AckHook, Family
 from penstock.streams.protocol.event import Ending, Event, Origin, end_all, give_back_all
@@ -75,7 +75,7 @@ class Memory:
 
 def kept_note(size: int) -> str:
     """The note in a picture of a stage with a memory, whose values are not events of the source."""
-    values = "1 value" if size == 1 else f"{size:,} values"
+    values = counted(size, "value")
     return f"keeps {values}, and as many for each reader that comes later"
 
 

@@ -66,7 +66,7 @@ def again(name: str, make: _Make, times: int | None = None) -> Operator:
 def looping(name: str, condition: Callable[[Any], bool], *, asks_first: bool) -> Operator:
     """The operator `name`, which reads its source again as long as `condition(source)` is true.
 
-    Raises BuildError for a condition that is no plain function.
+    Raises BuildError for a condition that is not a plain function.
     """
     if not is_plain(condition):
         # What an async function returns is always true: the source would be read for ever.

@@ -554,7 +554,8 @@ function showObjectives() {
     // What is null has gone from the document.
     const verdict = { true: "kept", false: "missed" }[one.kept] ?? "no events";
     const state = element("span", one.kept === false || one.burning ? "bad" : "", one.burning ? `${verdict}, burns ${one.burning}` : verdict);
-    return [`${one.stage} ${one.objective}`, state, `${part(one.good, one.good + one.bad)} of ${count(one.good + one.bad)} ${one.of}`,
+    const all = one.good + one.bad, of = all === 1 ? one.of.slice(0, -1) : one.of;
+    return [`${one.stage} ${one.objective}`, state, `${part(one.good, all)} of ${count(all)} ${of}`,
       `${+(100 * one.share).toFixed(6)} %`,
       ...["5m", "30m", "1h", "6h"].map((name) => {
         const { burn_rate: burnt, kept } = one.windows[name];

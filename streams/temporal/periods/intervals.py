@@ -312,7 +312,7 @@ def _read_each(rows: list[Any], by: By[Any], first: int, optional: bool) -> Iter
 
 def reader(by: By[Any], *, optional: bool = False, option: str = "by") -> Callable[[Any], Any]:
     """A function that reads a field of a row. It raises IntervalError if the field is missing, or
-    returns None if it is `optional`. Raises WrongType if it is no field, given as `option`."""
+    returns None if it is `optional`. Raises WrongType if it is not a field, given as `option`."""
     key = Key(by, option)
     if callable(by):
         return lambda row: key.get(row)

@@ -184,7 +184,7 @@ def test_the_report_has_a_line_for_each(run: Run) -> None:
     )
     assert str(report).splitlines()[-3:] == [
         "  objective service < 2500ms: kept, 66.666 % of 3 events were good, 60 % are asked for",
-        "  objective all: MISSED, 0 % of 1 slices of 10 s were good, 99 % are asked for",
+        "  objective all: MISSED, 0 % of 1 slice of 10 s was good, 99 % are asked for",
         "  objective none: no events",
     ]
 

@@ -383,7 +383,7 @@ def test_objectives_have_a_panel_with_their_verdict_and_burn_rates(run: Run) -> 
     *_, seen = looked_at(opened(*run(measured())), shown=("objectives",))
     assert seen["objectives"] == [
         ["3 service < 1500ms", "missed", "75 % of 4 events", "90 %", *["2.50"] * 4],
-        ["4 other", "missed", "0 % of 1 slices", "90 %", *["10"] * 4],
+        ["4 other", "missed", "0 % of 1 slice", "90 %", *["10"] * 4],
     ]
 
 

@@ -244,9 +244,7 @@ def test_what_cannot_be_read_is_one_line_and_status_2(
 def test_a_file_and_a_database_are_not_one_input(penstock: Penstock) -> None:
     result = penstock("mine", "sqlite:///a.db", "a.csv", "--table=t")
     assert (result.status, result.out) == (2, "")
-    assert (
-        result.err == "penstock: sqlite:///a.db is a database, and a.csv is none: read one only\n"
-    )
+    assert result.err == "penstock: sqlite:///a.db is a database, and a.csv is not: read one only\n"
 
 
 def test_the_rows_of_a_table_come_in_the_order_of_their_times(

@@ -75,7 +75,7 @@ def test_the_log_has_the_articles_lines(run: Run) -> None:
     assert [line for line in lines if "|New" in line] == [
         "0:00:00|New jobs arriving: batch 1, 2 jobs",
         "0:00:05|New jobs arriving: batch 2, 0 jobs",
-        "0:00:10|New jobs arriving: batch 3, 1 jobs",
+        "0:00:10|New jobs arriving: batch 3, 1 job",
     ]
     assert lines[1:4] == [
         "0:00:00|Started batch 1 job 1",

@@ -135,7 +135,7 @@ def test_bad_lines_are_named_and_left_out_and_the_status_is_3(
     assert result.out.startswith(RESPONSE)
     for number in (5, 6, 7):
         assert (
-            f"line {number} is no trace: a list of one or more events is needed, or --by FIELD"
+            f"line {number} is not a trace: a list of one or more events is needed, or --by FIELD"
             in result.err
         )
     keyed = penstock("learn", *files([*steps(*GOOD), {"do": "pay"}, []], steps(*BAD)), "--by=k",
