@@ -126,10 +126,14 @@ def test_a_table_and_the_url_of_an_object_are_read_alike(
 
 def fill(database: str, table: str, events: list[Any]) -> None:
     """Make a table with these rows: texts, dates and numbers that are exact where there are any."""
-    script = [
+    execute(
+        database,
         f'CREATE TABLE {table} (k text, step text, "from" date, "to" date, n numeric)',
         *(f"INSERT INTO {table} VALUES {tuple(event.values())!r}" for event in events),
-    ]
+    )
+
+
+def execute(database: str, *script: str) -> None:
     if database.startswith("sqlite"):
         with sqlite3.connect(database.removeprefix("sqlite:///")) as db:
             for statement in script:
@@ -314,3 +318,40 @@ def test_all_commands_describe_their_input_in_the_same_words() -> None:
     assert {name: len(texts) for name, texts in described.items()} == dict.fromkeys(
         ("paths", "order", "input_format", "types", "table"), 1
     )
+
+
+@pytest.mark.parametrize("count", [0, 999, 1000, 2001])
+def test_each_row_of_a_table_comes_once_and_in_order(
+    penstock: Penstock, database: str, count: int
+) -> None:
+    fill(database, "shop", EVENTS[:0])
+    rows = ", ".join(f"('k{n}', 's', NULL, NULL, {n})" for n in range(count))
+    if count:
+        execute(database, f"INSERT INTO shop VALUES {rows}")
+    words = ("distinct", "--by=k", "--within=9", "--report=none", "--table=shop", database)
+    found = penstock(*words)
+    assert (found.status, found.err) == (0, "")
+    assert [json.loads(line)["n"] for line in found.out.splitlines()] == list(range(count))
+
+
+def test_a_row_of_a_table_that_is_no_event_is_named_and_makes_the_exit_status_3(
+    penstock: Penstock, database: str
+) -> None:
+    fill(database, "shop", EVENTS)
+    execute(database, "INSERT INTO shop (k) VALUES ('c')")
+    result = penstock("mine", "--by=k", "--table=shop", "--report=text", database)
+    assert (result.status, result.out.splitlines()[0]) == (3, "3 events of 2 cases")
+    assert "row 4 has None as 'step': the name of a step is needed (--step FIELD): {'k': 'c'" in (
+        result.err
+    )
+    assert "bad lines: 1" in result.err
+
+
+def test_a_view_and_a_table_of_another_schema_are_read(penstock: Penstock, postgres: str) -> None:
+    execute(postgres, "CREATE SCHEMA old")
+    fill(postgres, "old.shop", EVENTS)
+    execute(postgres, "CREATE VIEW later AS SELECT * FROM old.shop WHERE n > 1 ORDER BY n DESC")
+    words = ("distinct", "--by=n", "--within=9", "--report=none", postgres)
+    for table, numbers in (("old.shop", [1, 2, 3]), ("later", [3, 2])):
+        found = penstock(*words, f"--table={table}")
+        assert [json.loads(line)["n"] for line in found.out.splitlines()] == numbers
