@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from datetime import date, time
 from decimal import Decimal
-from itertools import count, islice
+from itertools import islice
 from operator import length_hint
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ from penstock.streams.base.extras import missing_extra
 from penstock.streams.io.body import NotAValue
 from penstock.streams.io.descriptor import Threaded
 from penstock.streams.pipelines.flowable import Flowable
-from penstock.streams.protocol.event import new_events
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -197,8 +196,6 @@ class _Lists(Threaded):
 
 
 class _Reading(BaseSourceStage):
-    """The tokens of its events are the numbers of rows, from 1."""
-
     def __init__(
         self,
         downstream: Subscriber[Any],
@@ -229,18 +226,14 @@ class _Reading(BaseSourceStage):
                     return
                 self._rows = iter(rows)
             values = list(islice(self._rows, min(self._chunk, self.demand)))
-            if self._make is None:
-                self.send_all(new_events(values, now, self, count(self._number + 1)))
-                self._number += len(values)
-            else:
-                self._send_good(values, now)
+            self.emit_all(values if self._make is None else self._made(values), now)
             before, now = now, self.run.now()
             self._chunk = fitting(self._chunk, now - before)
 
-    def _send_good(self, rows: list[Any], now: float) -> None:
+    def _made(self, rows: list[Any]) -> list[Any]:
+        """What is made of the good rows; the others are reported, numbered from 1."""
         assert self._make is not None
         values: list[Any] = []
-        numbers: list[int] = []
         for row in rows:
             self._number += 1
             try:
@@ -250,9 +243,7 @@ class _Reading(BaseSourceStage):
                 error = BadLine(f"{place} {bad}: {describe(row)}")
                 error.place = place
                 self.run.errors.count_bad_line(error)
-            else:
-                numbers.append(self._number)
-        self.send_all(new_events(values, now, self, numbers))
+        return values
 
     def release(self) -> None:
         self._lists.close()

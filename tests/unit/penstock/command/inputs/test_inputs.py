@@ -347,6 +347,17 @@ def test_a_row_of_a_table_that_is_no_event_is_named_and_makes_the_exit_status_3(
     assert "bad lines: 1" in result.err
 
 
+def test_an_error_of_a_function_names_the_row(penstock: Penstock, tmp_path: Path) -> None:
+    file = tmp_path / "fails.py"
+    file.write_text("def fails(event):\n    return 1 / (event['n'] - 2)\n")
+    database = f"sqlite:///{tmp_path}/work.db"
+    fill(database, "shop", EVENTS)
+    result = penstock("map", f"{file}:fails", "--table=shop", database)
+    assert result.status == 1
+    assert "in stage 2 'adaptive_flat_map', on the event {'k': 'b'" in result.err
+    assert "(line" not in result.err
+
+
 def test_a_view_and_a_table_of_another_schema_are_read(penstock: Penstock, postgres: str) -> None:
     execute(postgres, "CREATE SCHEMA old")
     fill(postgres, "old.shop", EVENTS)
