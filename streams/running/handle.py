@@ -311,12 +311,14 @@ class Handle:
     def _overrun(self) -> None:
         unfinished = self.statistics()["unfinished"]
         if self._error is None:
-            events = counted(unfinished, "event")
             self._outcome = "overrun"
             self._run.errors.ended_by = DrainTimeout(
-                f"the drain's deadline passed with {events} unfinished; they are "
-                "given back to their source, and lost where it cannot give them again. Give the "
-                "drain more time, or the handler less work."
+                f"the drain's deadline passed with {counted(unfinished, 'event')} unfinished; they "
+                "are given back to their source, and lost where it cannot give them again. Give "
+                "the drain more time, or the handler less work."
+                if unfinished
+                else "the drain's deadline passed when all events had ended, and a source, a sink "
+                "or a store had not yet been closed. Give the drain more time."
             )
         self._abort()
 

@@ -297,6 +297,19 @@ def test_past_the_deadline_of_a_drain_the_rest_is_given_back(run: Run) -> None:
     run(story())
 
 
+def test_past_the_deadline_of_a_drain_nothing_is_said_to_be_given_back_of_what_has_ended(
+    run: Run,
+) -> None:
+    async def story() -> None:
+        running = MemorySource([0]).to(MemorySink()).start()
+        running._run.on_close(lambda: asyncio.sleep(10))
+        with pytest.raises(DrainTimeout, match="passed when all events had ended, and a source"):
+            await running.drain(3)
+        assert running.report().outcome == "overrun"
+
+    run(story())
+
+
 def test_of_several_deadlines_the_earliest_counts(run: Run) -> None:
     async def story() -> None:
         source = MemorySource([0])
