@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import contextmanager, suppress
+from io import RawIOBase
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -191,11 +192,14 @@ def _write(text: str) -> int | None:
 
 @contextmanager
 def _standard_output() -> Generator[Any]:
-    """Our own, also while handlers have standard error in its place."""
+    """Our own, also while handlers have standard error in its place, and with a buffer."""
     # Not imported only to find out that nothing has taken it.
     streams = sys.modules.get("penstock.streams.runtime.process.standard_streams")
     own = 1 if streams is None else streams.standing_for(1)
-    if own == 1:
+    # Without one, as PYTHONUNBUFFERED asks for, a process that is stopped while it writes goes on
+    # behind what it has not written.
+    is_raw = isinstance(getattr(sys.stdout, "buffer", None), RawIOBase)
+    if own == 1 and not is_raw:
         yield sys.stdout
         return
     with open(own, "w", encoding=sys.stdout.encoding, closefd=False) as stream:

@@ -34,7 +34,10 @@ def kept_back() -> Generator[Callable[[bool], None]]:
         text.flush()
         stream: Any = sys.stderr if to_standard_error else before
         if kept.data and stream is not None:
-            stream.buffer.write(kept.data)
+            # Without a buffer it may write a part.
+            rest = memoryview(kept.data)
+            while rest:
+                rest = rest[stream.buffer.write(rest) :]
             stream.flush()
         kept.data = None
 

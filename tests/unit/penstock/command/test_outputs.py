@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import signal
 import subprocess
+import termios
+import time
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,6 +38,28 @@ def test_lines_are_put_out_together_and_none_is_kept_at_an_error(
     assert seen[999].splitlines() == [str(number) for number in range(1000)]
     assert [said for said in seen if said] == [seen[999]]
     assert capsys.readouterr().out == "1000\n"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_command_that_is_stopped_while_it_writes_writes_the_rest(
+    script: list[str], tmp_path: Path, unbuffered: str
+) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(f'{{"case": {n}, "step": "s{n}"}}\n' for n in range(3_000)))
+    words = ["mine", str(path), "--by", "case", "--all", "--format", "json"]
+    whole = subprocess.run([*script, *words], capture_output=True, check=True).stdout
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    with subprocess.Popen([*script, *words], stdout=subprocess.PIPE, env=environment) as child:
+        assert child.stdout is not None
+        pipe, filled = child.stdout.fileno(), array("i", [0])
+        while filled[0] < fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ):
+            fcntl.ioctl(pipe, termios.FIONREAD, filled)
+            time.sleep(0.01)
+        child.send_signal(signal.SIGSTOP)
+        child.send_signal(signal.SIGCONT)
+        time.sleep(0.1)
+        assert child.stdout.read() == whole
+    assert len(whole) > 2 * filled[0]
 
 
 def test_a_reader_that_goes_away_is_not_an_error(
