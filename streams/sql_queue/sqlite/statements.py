@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 __all__ = [
     "ADOPT",
     "BURY",
@@ -53,6 +55,7 @@ __all__ = [
     "TABLES",
     "UPGRADE",
     "ids_of",
+    "order",
     "some_of",
 ]
 
@@ -380,3 +383,35 @@ RESUME = "DROP TABLE IF EXISTS {paused}"
 
 PUT = """INSERT INTO {table} ({payload}, {run_at}, {enqueued}{ranked})
 VALUES (?, ?, ?{with_rank}) RETURNING {id}"""
+
+
+def order(names: Mapping[str, str], ranked: bool, index: str | None = None) -> dict[str, str]:
+    """The names in statements for the order of claims: by priority and id, or only by id.
+
+    Without statistics SQLite would read all waiting rows and sort them, unless told the `index`.
+    """
+    if not ranked:
+        return {
+            "rank": "0",
+            "waits": f"{names['status']} = 0",
+            "indexed": "",
+            "by_index": names["id"],
+            "is_urgent": "FALSE",
+            "is_behind": f"{names['id']} > :behind",
+            "is_later": "FALSE",
+            "ranked": "",
+            "with_rank": "",
+        }
+    rank, id = names["priority"], names["id"]
+    return {
+        "rank": rank,
+        "waits": f"{names['status']} = 0 AND {rank} IS NOT NULL",
+        "indexed": "" if index is None else f"INDEXED BY {index}",
+        "by_index": f"{rank}, {id}",
+        "is_urgent": f"{rank} < :urgent",
+        # Of a comparison of both at once SQLite would use only the first with the index.
+        "is_behind": f"{rank} = :urgent AND {id} > :behind",
+        "is_later": f"{rank} > :urgent",
+        "ranked": f", {rank}",
+        "with_rank": ", ?",
+    }

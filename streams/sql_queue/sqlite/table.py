@@ -106,7 +106,7 @@ class SqliteTable(Store):
             "is_due": f"({names['run_at']} IS NULL OR {_seconds(names['run_at'])} <= :now "
             f"OR {_seconds(names['run_at'])} <= {_seconds(names['enqueued'])})",
             "payload_of": f"CAST({layout.value(layout.column('payload'))} AS BLOB)",
-            **_order(names, ranked=False),
+            **sql.order(names, ranked=False),
         }
         if layout.beside:
             # A trigger may not name the schema of a table; `_look_beside` says what it mirrors.
@@ -209,7 +209,7 @@ class SqliteTable(Store):
         if self.is_ranked:
             self.layout.check_number(self._file, PRIORITY, self._kind(db, PRIORITY))
         index = self._names["priority_index"] if self._has_priority_index(db) else None
-        self._names |= _order(self._names, self.is_ranked, index)
+        self._names |= sql.order(self._names, self.is_ranked, index)
 
     def _has_priority_index(self, db: sqlite3.Connection) -> bool:
         text = "SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = ?"
@@ -571,38 +571,6 @@ class SqliteTable(Store):
             f"CASE WHEN json_valid({payload}) "
             f"THEN CAST(CAST({payload} ->> {json_path(field)} AS TEXT) AS BLOB) END"
         )
-
-
-def _order(names: Mapping[str, str], ranked: bool, index: str | None = None) -> dict[str, str]:
-    """The names in statements for the order of claims: by priority and id, or only by id.
-
-    Without statistics SQLite would read all waiting rows and sort them, unless told the `index`.
-    """
-    if not ranked:
-        return {
-            "rank": "0",
-            "waits": f"{names['status']} = 0",
-            "indexed": "",
-            "by_index": names["id"],
-            "is_urgent": "FALSE",
-            "is_behind": f"{names['id']} > :behind",
-            "is_later": "FALSE",
-            "ranked": "",
-            "with_rank": "",
-        }
-    rank, id = names["priority"], names["id"]
-    return {
-        "rank": rank,
-        "waits": f"{names['status']} = 0 AND {rank} IS NOT NULL",
-        "indexed": "" if index is None else f"INDEXED BY {index}",
-        "by_index": f"{rank}, {id}",
-        "is_urgent": f"{rank} < :urgent",
-        # Of a comparison of both at once SQLite would use only the first with the index.
-        "is_behind": f"{rank} = :urgent AND {id} > :behind",
-        "is_later": f"{rank} > :urgent",
-        "ranked": f", {rank}",
-        "with_rank": ", ?",
-    }
 
 
 @contextmanager
