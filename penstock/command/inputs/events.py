@@ -101,20 +101,22 @@ def _of_files(
         raise BuildError("--table needs the URL of a database, such as sqlite:///work.db")
     path = paths[0] if len(paths) == 1 else paths
     form = input_format(options, paths)
-    position = getattr(options, "position", None)
     if form in DELIMITERS:
-        from penstock.command.inputs.csv_files import read_csv_as
+        from penstock.command.inputs.csv_lines import csv_lines
 
-        types: dict[str, Callable[[str], Any]] = dict.fromkeys(needed, str)
-        types.update(types_of(options.types))
-        return read_csv_as(path, DELIMITERS[form], types, make, position, options.order)
-    if options.types is not None:
+        name = "read_csv"
+        types: dict[str, Any] = dict.fromkeys(needed, str)
+        lines = csv_lines(DELIMITERS[form], {**types, **types_of(options.types)}, make)
+    elif options.types is not None:
         raise BuildError("--types goes with CSV and TSV: values of JSON have types")
-    lines = json_lines_as(None if make is None else lambda line: make(decode(line)))
-    if options.input_format is None and path == "-":
-        lines = lines._replace(foreign=_columns)
+    else:
+        name = "read_jsonl"
+        lines = json_lines_as(None if make is None else lambda line: make(decode(line)))
+        if options.input_format is None and path == "-":
+            lines = lines._replace(foreign=_columns)
+    position = getattr(options, "position", None)
     about = LineOptions(path, False, None, "report", MAX_LINE, position, options.order)
-    return Flowable.like(read_lines_as("read_jsonl", lines, about))
+    return Flowable.like(read_lines_as(name, lines, about))
 
 
 def _columns(line: bytes) -> str:

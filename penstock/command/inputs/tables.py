@@ -64,7 +64,7 @@ def read_tables(
     names = list(tables) * (len(urls) if len(tables) == 1 else 1)
     places = [_Table(*pair, needed, order, only) for pair in zip(urls, names, strict=True)]
     details = ", ".join(str(place) for place in places)
-    info = StageInfo("table", details, 0, f"reads {_AT_ONCE:,} rows at a time")
+    info = StageInfo("read_rows", details, 0, f"reads {_AT_ONCE:,} rows at a time")
 
     def attach(downstream: Subscriber[Any], run: Run) -> None:
         _Reading(downstream, run, stream.info, places, make).start()
