@@ -64,6 +64,7 @@ async def per_core(servers: Servers, name: str, store: str) -> tuple[float, floa
 def take_over(url: str, local: str | None) -> float:
     """Seconds in which the states of a partition are there."""
     backend = MovingJetStream(url, local)
+    backend.open()
     began = time.monotonic()
     backend.adopt(0, 1)
     took = time.monotonic() - began
@@ -74,6 +75,7 @@ def take_over(url: str, local: str | None) -> float:
 
 def fill(url: str, local: str) -> None:
     backend = MovingJetStream(url, local)
+    backend.open()
     backend.declare([KeptStage("counts", "key", 1)])
     backend.adopt(0, 1)
     for first in range(0, RESTORED, 500):

@@ -1,7 +1,8 @@
-"""The copy of a changelog in a local file of SQLite, with the offset up to which it has it.
+"""The copy of a changelog, or of a stream, in a local file of SQLite, with the place up to which it
+has each partition.
 
-It is written after a transaction was committed, and so is never ahead of the changelog; what it is
-behind is read again.
+It is written after a transaction was committed, and so is never ahead of that; what it is behind is
+read again.
 """
 
 from __future__ import annotations
@@ -53,18 +54,30 @@ _MOST_ROWS = 5_000
 
 
 class Copy:
-    """The copies of partitions in one file. Reads are of the partitions in `partitions`."""
+    """The copies of partitions in one file, of what is in `where`. Reads are of the partitions in
+    `partitions`."""
 
-    def __init__(self, path: str) -> None:
-        self.partitions: Set[int] = frozenset()
+    def __init__(self, path: str, where: str) -> None:
+        self.partitions = frozenset()
         self._path = path
+        self._where = where
         self._writing: sqlite3.Connection | None = None
         self._reading: sqlite3.Connection | None = None
         # Of the connection that writes, which restores and commits share.
         self._lock = Lock()
 
+    @property
+    def partitions(self) -> Set[int]:
+        return self._partitions
+
+    @partitions.setter
+    def partitions(self, numbers: Set[int]) -> None:
+        self._partitions = numbers
+        self._here = f" AND partition IN ({', '.join(map(str, sorted(numbers)))})"
+
     def open(self, topic: str) -> None:
-        """Open the copy of the topic with this id: what another one had is not in it."""
+        """Open the copy of the topic, or the stream, with this id: what another one had is not in
+        it."""
         with self._named():
             self._writing = self._connect()
             self._writing.execute("PRAGMA journal_mode = WAL")
@@ -98,8 +111,8 @@ class Copy:
 
     # Writing.
 
-    def next(self, partition: int) -> int | None:
-        """The offset of the first record that the copy does not have; None if it has none."""
+    def next(self, partition: int) -> Any:
+        """The place of the first record that the copy does not have; None if it has none."""
         found = self._read("SELECT next FROM penstock_place WHERE partition = ?", partition)
         return found[0][0] if found else None
 
@@ -124,8 +137,8 @@ class Copy:
             writing.executemany("REPLACE INTO penstock_stage VALUES (?, ?, ?)", change.stages)
             writing.execute("REPLACE INTO penstock_place VALUES (?, ?)", (partition, next_))
 
-    def write(self, units: Mapping[int, Unit], next_: Mapping[int, int]) -> None:
-        """Write what was committed, and where the changelog goes on."""
+    def write(self, units: Mapping[int, Unit], next_: Mapping[int, object]) -> None:
+        """Write what was committed, and where each partition goes on."""
         with self._named(), self._transaction() as writing:
             for partition, unit in units.items():
                 for stage, rows in unit.rows.items():
@@ -153,10 +166,6 @@ class Copy:
             writing.execute("DELETE FROM penstock_stage WHERE name = ?", (stage,))
 
     # Reading.
-
-    @property
-    def _here(self) -> str:
-        return f" AND partition IN ({', '.join(map(str, sorted(self.partitions)))})"
 
     def stages(self) -> list[KeptStage]:
         rows = self._read('SELECT name, "by", version FROM penstock_stage ORDER BY rowid')
@@ -281,7 +290,7 @@ class Copy:
         except sqlite3.Error as error:
             raise CannotOpen(
                 f"Cannot use the copy {self._path} of a store: {error}. It may be deleted "
-                f"({os.path.dirname(self._path)}): then it is read from Kafka again."
+                f"({os.path.dirname(self._path)}): then it is read from {self._where} again."
             ) from error
 
 

@@ -22,9 +22,10 @@ from tempfile import mkdtemp
 from typing import Any, TypeVar
 
 from penstock.streams.base.errors import CannotOpen
-from penstock.streams.state.backend import KeptStage, Row, Unit, another_run
+from penstock.streams.io.file_lock import locked
+from penstock.streams.state.backend import MOST_OVER, KeptStage, Row, Unit, another_run
+from penstock.streams.state.copy import Copy
 from penstock.streams.state.jetstream.background import Background
-from penstock.streams.state.jetstream.copy import At, Copy
 from penstock.streams.state.jetstream.messages import New
 from penstock.streams.state.jetstream.partition import FORMAT, MOST_ROWS, Partition, in_parts, write
 from penstock.streams.state.jetstream.stream import Stream, address_in
@@ -32,6 +33,9 @@ from penstock.streams.state.jetstream.stream import Stream, address_in
 __all__ = ["WHOLE", "JetStream", "Streaming"]
 
 T = TypeVar("T")
+
+# Runs whose copies may be in one folder.
+_MOST_COPIES = 1_000
 
 WHOLE = "all"
 """The partition of a store that one run writes."""
@@ -50,6 +54,8 @@ class Streaming:
         self._stream = Stream(servers, name)
         self._local = local
         self._temporary = ""
+        self._lock: int | None = None
+        self._file: Copy | None = None
         self._background: Background | None = None
 
     def close(self) -> None:
@@ -58,6 +64,12 @@ class Streaming:
                 self._call(self._stream.close())
             self._background.stop()
             self._background = None
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
         if self._temporary:
             rmtree(self._temporary, ignore_errors=True)
             self._temporary = ""
@@ -69,14 +81,31 @@ class Streaming:
                 "in it."
             )
 
-    def _copy_in(self, folder: str, name: str) -> Copy:
-        """A copy that is not open."""
+    @property
+    def _copy(self) -> Copy:
+        assert self._file is not None
+        return self._file
+
+    def _open_copy(self, *, is_temporary: bool = False, is_one_of_several: bool = False) -> None:
+        """Open the copy of the stream, which is known: in the folder, and if several runs may have
+        theirs there, in the first file that no other uses."""
+        folder = None if is_temporary else self._local
+        if folder is None:
+            folder = self._temporary = mkdtemp(prefix="penstock-")
         try:
             os.makedirs(folder, exist_ok=True)
         except OSError as error:
             raise CannotOpen(f"Cannot make the folder {folder} for a copy: {error}.") from error
-        path = os.path.join(folder, f"{self._stream.name}.{name}.state")
-        return Copy(path, self._stream.where)
+        for number in range(_MOST_COPIES):
+            path = os.path.join(folder, f"{self._stream.name}.{number}.state")
+            try:
+                self._lock = locked(f"{path}.lock", "another run uses the store.")
+                break
+            except CannotOpen:
+                if not is_one_of_several or number == _MOST_COPIES - 1:
+                    raise
+        copy = self._file = Copy(path, "NATS")
+        copy.open(self._stream.born)
 
     def _begin(self) -> None:
         """Open: until it is closed, calls are made."""
@@ -97,22 +126,22 @@ class JetStream(Streaming):
 
     def __init__(self, url: str, local: str | None = None) -> None:
         super().__init__(url, local)
-        self._file: Copy | None = None
         self._partition: Partition | None = None
 
     def open(self) -> None:
-        copy = self._opened_copy(self._local)
         self._begin()
         self._call(self._stream.open(makes=True))
+        self._open_copy()
         if set(self._call(self._stream.heads())) - {WHOLE}:
             raise CannotOpen(
                 f"The states in {self._stream.where} move with the partitions of a pipeline on many"
                 " machines: run it there, or give one that runs in one process another store."
             )
         self._call(self._stream.refuse_another())
-        partition = self._partition = Partition(self._stream, WHOLE, copy)
+        partition = self._partition = Partition(self._stream, WHOLE, self._copy)
         self._call(partition.claim())
         self._call(partition.restore())
+        self._copy.partitions = {partition.number}
 
     def open_to_read(self) -> None:
         """Read what the stream has, also during a run, or while many runs use it. Raises CannotOpen
@@ -121,15 +150,14 @@ class JetStream(Streaming):
         self._call(self._stream.open(makes=False))
         self._call(self._stream.check_format(FORMAT))
         # That of a run is in use.
-        partition = self._partition = Partition(self._stream, "*", self._opened_copy(None))
+        self._open_copy(is_temporary=True)
+        partition = self._partition = Partition(self._stream, "*", self._copy)
         self._call(partition.restore())
+        self._copy.partitions = {partition.number}
 
     def close(self) -> None:
         self._partition = None
         super().close()
-        if self._file is not None:
-            self._file.close()
-            self._file = None
 
     def stages(self) -> list[KeptStage]:
         return self._copy.stages()
@@ -137,16 +165,16 @@ class JetStream(Streaming):
     def declare(self, stages: Iterable[KeptStage]) -> None:
         new, partition = list(stages), self._opened
         if messages := partition.stages_as_new(new):
-            at = self._store(messages)
+            places = self._store(messages)
             self._copy.declare(new)
-            self._copy.has(Unit(), at)
+            self._copy.write({}, places)
 
     def forget(self, stage: str) -> None:
         partition = self._opened
         self._delete(stage, [row.key for row in self._copy.scan(stage)])
-        at = self._store([partition.subjects.forget(stage)])
+        places = self._store([partition.subjects.forget(stage)])
         self._copy.forget(stage)
-        self._copy.has(Unit(), at)
+        self._copy.write({}, places)
 
     def read(self, stage: str, keys: Sequence[bytes]) -> list[Row]:
         return self._copy.read(stage, keys)
@@ -155,7 +183,7 @@ class JetStream(Streaming):
         return self._copy.due(stage, after, until, most)
 
     def mark(self, partition: str) -> bytes | None:
-        return self._copy.mark(partition)
+        return dict(self._copy.marks()).get(partition)
 
     def marks(self) -> list[tuple[str, bytes]]:
         return self._copy.marks()
@@ -166,16 +194,17 @@ class JetStream(Streaming):
             self._write(unit)
         for stage, until in unit.over.items():
             # Whatever is not deleted now is over at the next commit too.
-            self._delete(stage, self._opened.over(stage, until))
+            self._delete(stage, [key for _, key in self._copy.over(stage, until, MOST_OVER)])
 
     def _write(self, unit: Unit) -> None:
-        self._copy.has(unit, self._store(self._opened.messages(unit)))
+        places = self._store(self._opened.messages(unit))
+        self._copy.write({self._opened.number: unit}, places)
 
-    def _store(self, messages: list[New]) -> At:
-        (at,) = self._call(write(self._stream, [(self._opened, messages)]))
-        if isinstance(at, Partition):
+    def _store(self, messages: list[New]) -> dict[int, object]:
+        written = self._call(write(self._stream, [(self._opened, messages)]))
+        if isinstance(written, list):
             raise another_run(self._stream.where)
-        return at
+        return written
 
     def _delete(self, stage: str, keys: list[bytes]) -> None:
         for part in in_parts(keys):
@@ -190,6 +219,8 @@ class JetStream(Streaming):
     def backup(self, path: str) -> None:
         """Write a copy of the current state to a new SQLite file, which is a store. Raises
         CannotOpen."""
+        if os.path.exists(path):
+            raise CannotOpen(f"Cannot copy the store {self._stream.where} to {path}: it exists.")
         self._copy.backup(path)
 
     # What it is made of.
@@ -198,14 +229,3 @@ class JetStream(Streaming):
     def _opened(self) -> Partition:
         assert self._partition is not None
         return self._partition
-
-    @property
-    def _copy(self) -> Copy:
-        return self._opened.copy
-
-    def _opened_copy(self, folder: str | None) -> Copy:
-        if folder is None:
-            folder = self._temporary = mkdtemp(prefix="penstock-")
-        copy = self._file = self._copy_in(folder, WHOLE)
-        copy.open()
-        return copy

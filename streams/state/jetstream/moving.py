@@ -1,7 +1,7 @@
 """A backend in a JetStream stream whose states move with partitions from run to run.
 
-    adopt(3) ──> head of 3 ──> restore ──> copy of 3 ──> reads
-    commit ──> one batch: states, marks, and a head for each partition ──> stream, then copies
+    adopt(3) ──> head of 3 ──> restore ──> 3 in the copy ──> reads
+    commit ──> one batch: states, marks, and a head for each partition ──> stream, then the copy
 
 Each partition has a head of its own, which who adopts it writes. A batch expects the last head of
 each of its partitions, so it is refused as a whole if another run has adopted one of them.
@@ -9,27 +9,22 @@ each of its partitions, so it is refused as a whole if another run has adopted o
 
 from __future__ import annotations
 
-import os
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import merge
-from itertools import islice
-from tempfile import mkdtemp
 from threading import Event, Lock
 from time import monotonic
-from typing import Any
 
 from penstock.streams.base.errors import CannotOpen
 from penstock.streams.state.backend import (
+    MOST_OVER,
     KeptStage,
     Moved,
-    MovingRow,
     Restoring,
     Row,
     Unit,
 )
 from penstock.streams.state.jetstream.backend import WHOLE, Streaming
 from penstock.streams.state.jetstream.batch import MOST
-from penstock.streams.state.jetstream.copy import Copy
 from penstock.streams.state.jetstream.messages import New, Subjects, stage_in
 from penstock.streams.state.jetstream.partition import Followed, Partition, in_parts, write
 from penstock.streams.state.jetstream.reading import stored
@@ -48,14 +43,14 @@ class _Adopting:
 
 
 class MovingJetStream(Streaming):
-    """States of the partitions that were adopted, each with a copy in the folder `local`, or in a
+    """States of the partitions that were adopted, with a copy in the folder `local`, or in a
     temporary one."""
 
     def __init__(self, url: str, local: str | None = None) -> None:
         super().__init__(url, local)
         self._stages: list[KeptStage] = []
-        # Partitions come at the same time.
-        self._one = Lock()
+        # Partitions come at the same time: of the connection, and of those that are here.
+        self._one, self._showing = Lock(), Lock()
         self._is_connected = False
         # Replaced, never changed: others read them meanwhile.
         self._partitions: dict[int, Partition] = {}
@@ -78,6 +73,9 @@ class MovingJetStream(Streaming):
                 return
             self._call(self._stream.close())
             self._call(self._stream.open(makes=True))
+            if self._file is None:
+                self._open_copy(is_one_of_several=True)
+            self._copy.expect(self._stream.born)
             if WHOLE in self._call(self._stream.heads()):
                 raise CannotOpen(
                     f"The states in {self._stream.where} are those of a pipeline in one process, "
@@ -91,6 +89,7 @@ class MovingJetStream(Streaming):
             new = [one for one in self._stages if stored_.get(one.name) != one]
             self._stages = list({**stored_, **{one.name: one for one in self._stages}}.values())
             self._store_stages(new)
+            self._copy.declare(self._stages)
 
     def _check(self, stage: KeptStage, before: KeptStage) -> None:
         if before.by != stage.by or before.version > stage.version:
@@ -129,24 +128,19 @@ class MovingJetStream(Streaming):
         self._stages = list({one.name: one for one in (*self._stages, *new)}.values())
         if self._is_connected:
             self._store_stages(new)
-        for partition in self._partitions.values():
-            partition.copy.declare(self._stages)
+            self._copy.declare(self._stages)
 
     def forget(self, stage: str) -> None:
-        for number, partition in self._partitions.items():
-            for part in in_parts([row.key for row in partition.copy.scan(stage)]):
-                self.commit(Unit(partitions={number: Unit(gone={stage: part})}))
+        self._delete(stage, [(row.partition or 0, row.key) for row in self._copy.scan(stage)])
         subjects = Subjects(self._stream.name, WHOLE)
         self._call(self._stream.publish([subjects.forget(stage)]))
         self._stages = [one for one in self._stages if one.name != stage]
-        for partition in self._partitions.values():
-            partition.copy.forget(stage)
+        self._copy.forget(stage)
 
     # Partitions.
 
     def adopt(self, partition: int, count: int) -> None:
         adopting = self._adopting[partition] = _Adopting()
-        copy: Copy | None = None
 
         def progress(done: int, left: int) -> None:
             adopting.done, adopting.left = done, left
@@ -155,17 +149,15 @@ class MovingJetStream(Streaming):
 
         try:
             self._connect()
-            copy = self._opened_copy(str(partition))
-            adopted = Partition(self._stream, str(partition), copy, count)
+            adopted = Partition(self._stream, str(partition), self._copy, partition, count)
             progress(0, 0)
             self._call(adopted.claim())
             self._call(adopted.restore(progress))
             progress(adopting.done, 0)
-            copy.declare([one for one in self._stages if one not in copy.stages()])
-            self._partitions = {**self._partitions, partition: adopted}
+            with self._showing:
+                self._copy.declare(self._stages)
+                self._show({**self._partitions, partition: adopted})
         except BaseException as error:
-            if copy is not None:
-                copy.close()
             if isinstance(error, Followed) or adopting.is_released:
                 # The next owner has begun.
                 raise Moved([partition]) from error
@@ -175,23 +167,6 @@ class MovingJetStream(Streaming):
                 del self._adopting[partition]
             adopting.ended.set()
 
-    def _opened_copy(self, name: str) -> Copy:
-        folder = self._local
-        if folder is not None:
-            copy = self._copy_in(folder, name)
-            try:
-                copy.open()
-            except CannotOpen:
-                # A process of this machine that had the partition before is frozen, or ends.
-                copy.close()
-            else:
-                return copy
-        if not self._temporary:
-            self._temporary = mkdtemp(prefix="penstock-")
-        copy = self._copy_in(self._temporary, f"{name}-{os.urandom(4).hex()}")
-        copy.open()
-        return copy
-
     def release(self, partition: int) -> None:
         if (adopting := self._adopting.get(partition)) is not None:
             adopting.is_released = True
@@ -200,14 +175,16 @@ class MovingJetStream(Streaming):
         self._let_go(partition)
 
     def _let_go(self, partition: int) -> None:
-        if (released := self._partitions.get(partition)) is not None:
-            self._partitions = {
-                number: one for number, one in self._partitions.items() if number != partition
-            }
-            released.copy.close()
+        with self._showing:
+            self._show({n: one for n, one in self._partitions.items() if n != partition})
+
+    def _show(self, partitions: dict[int, Partition]) -> None:
+        self._partitions = partitions
+        if self._file is not None:
+            self._file.partitions = frozenset(partitions)
 
     def marks_of(self, partition: int) -> list[tuple[str, bytes]]:
-        return self._partitions[partition].copy.marks()
+        return self._copy.marks_of(partition)
 
     def restoring(self) -> list[Restoring]:
         now = monotonic()
@@ -222,31 +199,22 @@ class MovingJetStream(Streaming):
     # Reading.
 
     def read(self, stage: str, keys: Sequence[bytes]) -> list[Row]:
-        return [
-            MovingRow.of(row, number)
-            for number, one in self._partitions.items()
-            for row in one.copy.read(stage, keys)
-        ]
+        return self._copy.read(stage, keys) if self._partitions else []
 
     def due(self, stage: str, after: float, until: float, most: int) -> list[tuple[float, bytes]]:
-        found = (one.copy.due(stage, after, until, most) for one in self._partitions.values())
-        return list(islice(merge(*found), most))
+        return self._copy.due(stage, after, until, most) if self._partitions else []
 
     def mark(self, partition: str) -> bytes | None:
-        found = (one.copy.mark(partition) for one in self._partitions.values())
-        return next((mark for mark in found if mark is not None), None)
+        return dict(self.marks()).get(partition)
 
     def marks(self) -> list[tuple[str, bytes]]:
-        return sorted(mark for one in self._partitions.values() for mark in one.copy.marks())
+        return self._copy.marks() if self._partitions else []
 
     def scan(self, stage: str) -> Iterator[Row]:
-        for number, one in self._partitions.items():
-            for row in one.copy.scan(stage):
-                yield MovingRow.of(row, number)
+        return self._copy.scan(stage) if self._partitions else iter(())
 
     def size(self, stage: str) -> tuple[int, int]:
-        sizes = [one.copy.size(stage) for one in self._partitions.values()]
-        return sum(keys for keys, _ in sizes), sum(size for _, size in sizes)
+        return self._copy.size(stage) if self._partitions else (0, 0)
 
     def backup(self, path: str) -> None:
         """Raises CannotOpen: no run has all of it."""
@@ -258,11 +226,17 @@ class MovingJetStream(Streaming):
         self._refuse_parts(unit)
         if unit.partitions:
             self._write(unit.partitions)
-        for stage, until in unit.over.items():
-            for number, partition in self._partitions.items():
-                # Whatever is not deleted now is over at the next commit too.
-                for part in in_parts(partition.over(stage, until)):
-                    self._write({number: Unit(gone={stage: part})})
+        for stage, until in unit.over.items() if self._partitions else ():
+            # Whatever is not deleted now is over at the next commit too.
+            self._delete(stage, self._copy.over(stage, until, MOST_OVER))
+
+    def _delete(self, stage: str, keys: list[tuple[int, bytes]]) -> None:
+        of: defaultdict[int, list[bytes]] = defaultdict(list)
+        for number, key in keys:
+            of[number].append(key)
+        for number, gone in of.items():
+            for part in in_parts(gone):
+                self._write({number: Unit(gone={stage: part})})
 
     def _write(self, units: dict[int, Unit]) -> None:
         moved = [number for number in units if number not in self._partitions]
@@ -272,12 +246,10 @@ class MovingJetStream(Streaming):
         for number, unit in units.items():
             partition = self._partitions[number]
             parts.append((partition, partition.messages(unit)))
-        written: list[Any] = [*self._call(write(self._stream, parts))]
-        others = [one for one in written if isinstance(one, Partition)]
-        if others:
-            moved = [number for number, one in self._partitions.items() if one in others]
+        written = self._call(write(self._stream, parts))
+        if isinstance(written, list):
+            moved = [one.number for one in written]
             for number in moved:
                 self._let_go(number)
             raise Moved(moved)
-        for (partition, _), unit, at in zip(parts, units.values(), written, strict=True):
-            partition.copy.has(unit, at)
+        self._copy.write(units, written)

@@ -6,21 +6,32 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from itertools import islice
-from math import inf
+from typing import NamedTuple
+
+from orjson import dumps, loads
 
 from penstock.streams.base.errors import CannotOpen
 from penstock.streams.state.backend import (
-    MOST_OVER,
     KeptStage,
+    Row,
     Unit,
     another_count,
     another_run,
     other_format,
 )
+from penstock.streams.state.copy import Copy
 from penstock.streams.state.jetstream.batch import MOST
-from penstock.streams.state.jetstream.copy import At, Copy
-from penstock.streams.state.jetstream.messages import FORGOTTEN, Head, New, Subjects
-from penstock.streams.state.jetstream.reading import stored
+from penstock.streams.state.jetstream.messages import (
+    FORGOTTEN,
+    Head,
+    New,
+    Subjects,
+    kind_of,
+    mark_in,
+    row_in,
+    stage_in,
+)
+from penstock.streams.state.jetstream.reading import Stored, stored
 from penstock.streams.state.jetstream.stream import NewHead, Stream
 
 __all__ = ["FORMAT", "MOST_ROWS", "Followed", "Partition", "in_parts", "write"]
@@ -37,21 +48,36 @@ Progress = Callable[[int, int], None]
 """Called with how many messages were read, and how many are left."""
 
 
+class At(NamedTuple):
+    """How far a copy is: when the stream was created, which run's commits it has, the sequence of
+    its last message, and when that was stored."""
+
+    born: str
+    run: str
+    sequence: int
+    stored: float
+
+
 class Followed(CannotOpen):
     """Another run has followed this one."""
 
 
 class Partition:
-    """The states of a `partition`, for one run that writes them, or to be read; it is one of
-    `count`, 0 if it is the only one.
+    """The states of a `partition`, for one run that writes them, or to be read, with the `number`
+    of it in the copy; it is one of `count`, 0 if it is the only one.
 
     The commits are numbered: each expects the one before it to be the last, so a run that another
     one has followed writes nothing more.
     """
 
-    def __init__(self, stream: Stream, partition: str, copy: Copy, count: int = 0) -> None:
+    def __init__(
+        self, stream: Stream, partition: str, copy: Copy, number: int = 0, count: int = 0
+    ) -> None:
         self.subjects = Subjects(stream.name, partition)
-        self.copy = copy
+        self.number = number
+        self._copy = copy
+        # The names of stages by their tokens in subjects.
+        self._by_token: dict[str, str] = {}
         self._stream = stream
         self._head = Head(FORMAT, "", 0, [], count)
         self._last = 0
@@ -89,27 +115,69 @@ class Partition:
         first = self._continued()
         name, client = self._stream.name, self._stream.client
         stages = stored(client, name, [self.subjects.stages], 1)
-        self.copy.add_stages([one async for some in stages for one in some], self.subjects)
+        self._add_stages([one async for some in stages for one in some])
         read = 0
         async with aclosing(stored(client, name, self.subjects.of_partition, first)) as messages:
             async for some in messages:
                 last = some[-1]
-                self.copy.add(some, self.subjects, self._at(last.sequence, last.stored))
+                at = self._at(last.sequence, last.stored)
+                self._copy.write({self.number: self._unit_of(some)}, {self.number: at})
                 read += len(some)
                 progress(read, last.left)
 
-    def _at(self, sequence: int, when: float) -> At:
-        return At(self._stream.born, self._head.run, sequence, when)
+    def _add_stages(self, messages: list[Stored]) -> None:
+        """Have the stages of the stream in the copy, all of which are given, and no others."""
+        stages: list[KeptStage] = []
+        for message in messages:
+            if (stage := stage_in(message.body)) is not None:
+                stages.append(stage)
+                self._by_token[self.subjects.stage_of(message.subject)] = stage.name
+        names = {stage.name for stage in stages}
+        for stage in self._copy.stages():
+            if stage.name not in names:
+                self._copy.forget(stage.name)
+        self._copy.declare(stages)
+
+    def _unit_of(self, messages: list[Stored]) -> Unit:
+        """What messages of the stream write, in its order."""
+        rows: dict[str, dict[bytes, Row | None]] = {}
+        unit = Unit()
+        for message in messages:
+            kind = kind_of(message.subject)
+            if kind == "state":
+                stage = self._by_token.get(self.subjects.stage_of(message.subject))
+                if stage is None:
+                    # It is forgotten.
+                    continue
+                row = row_in(message.body)
+                of_stage = rows.setdefault(stage, {})
+                if isinstance(row, Row):
+                    of_stage[row.key] = row
+                else:
+                    of_stage[row] = None
+            elif kind == "mark":
+                partition, mark = mark_in(message.body)
+                unit.marks[partition] = mark
+        for stage, of_stage in rows.items():
+            unit.rows[stage] = [row for row in of_stage.values() if row is not None]
+            unit.gone[stage] = [key for key, row in of_stage.items() if row is None]
+        return unit
+
+    def _at(self, sequence: int, when: float) -> str:
+        """How far a copy is with a message, as text."""
+        at = At(self._stream.born, self._head.run, sequence, when)
+        return dumps(tuple(at)).decode()
 
     def _continued(self) -> int:
         """The sequence from which the copy is continued: 1 if it is not of this stream, or may be
         of what this has lost, or so old that deletions since then are forgotten."""
-        at = self.copy.at
-        if at is not None:
+        found = self._copy.next(self.number)
+        if found is not None:
+            at = At(*loads(found))
             is_of_it = at.born == self._stream.born and self._head.has(at.run, at.sequence)
             if is_of_it and self._stored - at.stored < FORGOTTEN - _MARGIN:
                 return at.sequence + 1
-            self.copy.empty()
+            self._copy.clear(self.number)
         return 1
 
     def messages(self, unit: Unit) -> list[New]:
@@ -135,34 +203,30 @@ class Partition:
         head = self._head
         return NewHead(self.subjects.head, head._replace(commits=head.commits + 1), self._last)
 
-    def has_written(self, head: Head, sequence: int) -> At:
+    def has_written(self, head: Head, sequence: int) -> str:
         """Note that this head is stored; returns how far a copy with its commit is."""
         self._head, self._last = head, sequence
         return self._at(sequence, self._stored)
 
-    def over(self, stage: str, until: float) -> list[bytes]:
-        """The oldest keys of a stage that are over, as far as one commit deletes them."""
-        return [key for _, key in self.copy.due(stage, -inf, until, MOST_OVER)]
-
     def stages_as_new(self, stages: list[KeptStage]) -> list[New]:
         """The messages of stages that the copy has not, or not like that."""
-        known = self.copy.stages()
+        known = self._copy.stages()
         return [self.subjects.stage(one) for one in stages if one not in known]
 
 
 async def write(
     stream: Stream, parts: Sequence[tuple[Partition, list[New]]]
-) -> list[At] | list[Partition]:
-    """Store messages of partitions as one fact; returns how far their copies are with it, or which
-    of them other runs have followed: then nothing is stored. Raises CannotOpen if the stream has
-    lost what it had, and what `Stream.commit` raises."""
+) -> dict[int, object] | list[Partition]:
+    """Store messages of partitions as one fact; returns how far the copy is with it, by partition,
+    or which of them other runs have followed: then nothing is stored. Raises CannotOpen if the
+    stream has lost what it had, and what `Stream.commit` raises."""
     heads = [partition.next_head() for partition, _ in parts]
     written = await stream.commit([one for _, messages in parts for one in messages], heads)
-    ats: list[At] = []
+    ats: dict[int, object] = {}
     moved: list[Partition] = []
     for (partition, _), new, found in zip(parts, heads, written, strict=True):
         if isinstance(found, int):
-            ats.append(partition.has_written(new.head, found))
+            ats[partition.number] = partition.has_written(new.head, found)
         elif found is not None and found[0].run != partition.run:
             moved.append(partition)
     if len(ats) == len(parts):

@@ -58,7 +58,7 @@ class Kafka:
         # Who only reads has a folder for as long as it is open.
         self._temporary = None if local else TemporaryDirectory(prefix="penstock-")
         self._folder = local or cast(TemporaryDirectory[str], self._temporary).name
-        self._copy = Copy(os.path.join(self._folder, "states"))
+        self._copy = Copy(os.path.join(self._folder, "states"), "Kafka")
         self._lock: int | None = None
         self._is_prepared = False
         # Of the above, which several partitions need that come together.

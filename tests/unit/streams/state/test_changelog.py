@@ -50,7 +50,7 @@ def test_the_newest_record_of_a_key_counts() -> None:
 
 
 def copy_at(folder: Path, topic: str) -> Copy:
-    copy = Copy(str(folder / "states"))
+    copy = Copy(str(folder / "states"), "Kafka")
     copy.open(topic)
     copy.declare([KeptStage("a", "user", 1)])
     copy.partitions = frozenset({0})
