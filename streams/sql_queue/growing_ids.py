@@ -41,7 +41,7 @@ class RowsById(GrowingRows):
             self._look_at = now() + self._options.poll
         (by,) = self._by
         condition = "TRUE" if place.front is None else f"{by} > :front"
-        found = await self._rows(condition, count, front=place.front)
+        found = self._first(await self._rows(condition, count + 1, front=place.front), count)
         place.read([id for id, _ in found], now())
         if len(place.gaps) > _MOST:
             self._look_at = 0.0

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from orjson import JSONDecodeError, loads
@@ -123,6 +124,19 @@ class GrowingRows(ABC):
         if count is not None:
             values["count"] = count
         return await self._insist(partial(self._store.read, text, **values))
+
+    def _first(self, found: list[Found], count: int) -> list[Found]:
+        """The first `count` rows of one more. Raises CannotOpen where two have the same token: a
+        read may end between them, and the next one begins behind both."""
+        for (token, _), (following, _) in pairwise(found):
+            if token == following:
+                names = " and ".join(map(repr, self._options.columns))
+                raise CannotOpen(
+                    f"{self._info}: several rows have {token!r} in {names}, of which some would be "
+                    "missed: from_id= needs a column whose values are unique, or a pair (time, id) "
+                    "with such an id"
+                )
+        return found[:count]
 
     def _row(self, values: Sequence[Any]) -> dict[str, Any]:
         return dict(zip(self._store.columns, values, strict=True))

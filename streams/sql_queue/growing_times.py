@@ -99,7 +99,7 @@ class RowsByTime(GrowingRows):
         else:
             condition = f"({time}, {id}) > (:front, :front_id)"
             values = {"front": self.front[0], "front_id": self.front[1]}
-        found = await self._rows(condition, count, **values)
+        found = self._first(await self._rows(condition, count + 1, **values), count)
         if found:
             self.front = front = found[-1][0]
             self._known.update(dict.fromkeys(key for key, _ in found))

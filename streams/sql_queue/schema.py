@@ -329,7 +329,8 @@ FROM {names["own"]} AS o LEFT JOIN {names["table"]} AS b ON b."id" = o.{names["o
         )
         return (
             f"Table {self.table!r} in {database} lacks {names}. Add what is missing, or name the "
-            f"columns that serve instead by columns= (in a shell --column).{beside}"
+            f"columns that serve instead by columns= (in a shell --column).{beside} A table that "
+            "is no queue, and is only read, needs from_id=, as in from_id='id'."
         )
 
 

@@ -86,6 +86,11 @@ def loaded(where: str, options: Options) -> Pipeline:
             else:
                 pipeline = load(where, options.arguments, whole=options.traceback)
         redirect(pipeline, options)
+        if options.code is None and where == "-" and 0 in pipeline.standard_streams():
+            raise BuildError(
+                "standard input has the pipeline, and its source reads standard input too: give "
+                "the events by --input PATH, or the pipeline by -c or in a file"
+            )
         write_out(1 in pipeline.standard_streams())
     warnings_to_standard_error()
     return pipeline

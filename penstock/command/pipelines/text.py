@@ -57,15 +57,8 @@ def from_text(options: Options) -> Pipeline:
     found = getattr(module, "pipeline", None)
     if isinstance(found, Flowable):
         # Any: of whatever it is a stream.
-        pipeline = found.to(penstock.write_jsonl())  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    else:
-        pipeline = choose(module, where, None)
-    if options.code is None and options.input is None and 0 in pipeline.standard_streams():
-        raise BuildError(
-            "standard input has the pipeline, and its source reads standard input too: give the "
-            "events by --input PATH, or the pipeline by -c or in a file"
-        )
-    return pipeline
+        return found.to(penstock.write_jsonl())  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return choose(module, where, None)
 
 
 def _read() -> str:

@@ -287,6 +287,21 @@ def test_what_is_missing_or_of_another_type_is_said_at_the_start(orders: str) ->
     run(work())
 
 
+@pytest.mark.parametrize("by", ["n", ("customer", "n")])
+@pytest.mark.parametrize("batch", [1, 2, 3])
+def test_rows_that_have_one_id_are_refused_also_where_a_read_ends_between_them(
+    orders: str, by: Any, batch: int
+) -> None:
+    execute(orders, "ALTER TABLE orders ADD n integer")
+    rows = ((1, "ann"), (2, "bob"), (2, "bob"), (3, "cem"))
+    execute(orders, *(f"INSERT INTO orders (n, customer) VALUES ({n}, '{who}')" for n, who in rows))
+    done: Values = []
+    source = read_table(orders, "orders", from_id=by, batch=batch, follow=False)
+    with pytest.raises(CannotOpen, match="several rows have .* of which some would be missed"):
+        asyncio.run(source.to(collect(done)).run())
+    assert {row["n"] for row in done} <= {1}
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -70,9 +70,10 @@ def test_a_pipeline_of_standard_input_reads_its_events_elsewhere(
     words = [*script, "run", "-", "--report", "none"]
     result = process([*words, "--input", str(orders)], input=text)
     assert (result.returncode, result.stdout) == (0, ORDERS)
-    result = process(words, input=text)
-    assert result.returncode == 2
-    assert "its source reads standard input too: give the events by --input" in result.stderr
+    for more in ([], ["--input", "-"], ["--input", "/dev/stdin"]):
+        result = process([*words, *more], input=text)
+        assert result.returncode == 2
+        assert "its source reads standard input too: give the events by --input" in result.stderr
 
 
 @pytest.mark.parametrize(
