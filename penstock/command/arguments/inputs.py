@@ -45,5 +45,5 @@ def add_event_options(parser: Options) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="the table or view of a database; with several databases, one for all or one for each",
+        help="the tables or views of a database; of several databases, one for all or one for each",
     )

@@ -162,7 +162,8 @@ def with_file(add_parser: AddParser, name: str, what: str, *, needed: bool = Tru
         "file",
         metavar="FILE[:NAME]",
         nargs=None if needed else "?",
-        help="a Python file with a pipeline; NAME selects one of several",
+        help="a Python file with a pipeline, of which NAME selects one of several; or a definition "
+        "in TOML, YAML or JSON",
     )
     add_traceback(parser)
     return parser

@@ -140,13 +140,15 @@ def _check_tables(options: Namespace, urls: list[str]) -> None:
             raise BuildError(f"{name} {given} is of files; {redacted(urls[0])} is a database")
     if len(options.table) not in (1, len(urls)):
         raise BuildError(
-            f"{redacted(urls[0])}: say which table by --table NAME; one for all databases, or one "
-            "for each"
+            f"{redacted(urls[0])}: say which table by --table NAME; of several databases, one for "
+            "all or one for each"
         )
 
 
 def _paths(options: Namespace) -> list[str]:
-    return options.paths or ["-"]
+    paths = options.paths or ["-"]
+    # Tables of one database.
+    return paths * max(1, len(options.table)) if len(paths) == 1 else paths
 
 
 def _is_database(path: str) -> bool:

@@ -297,7 +297,7 @@ def test_rows_that_have_one_id_are_refused_also_where_a_read_ends_between_them(
     execute(orders, *(f"INSERT INTO orders (n, customer) VALUES ({n}, '{who}')" for n, who in rows))
     done: Values = []
     source = read_table(orders, "orders", from_id=by, batch=batch, follow=False)
-    with pytest.raises(CannotOpen, match="several rows have .* of which some would be missed"):
+    with pytest.raises(CannotOpen, match=r"several rows have .* of which some would be missed"):
         asyncio.run(source.to(collect(done)).run())
     assert {row["n"] for row in done} <= {1}
 

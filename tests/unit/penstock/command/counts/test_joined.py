@@ -135,7 +135,8 @@ def test_tables_stand_side_by_side(penstock: Penstock, tmp_path: Path) -> None:
             database.execute(f"INSERT INTO {name} VALUES (1, 3)")
     database.close()
     url = f"sqlite:///{tmp_path}/work.db"
-    found = lines(penstock("counts", url, url, "--table=a", "--table=b", "--join"))
+    found = lines(penstock("counts", url, "--table=a", "--table=b", "--join"))
+    assert found == lines(penstock("counts", url, url, "--table=a", "--table=b", "--join"))
     assert found == [{"begin": 1, "end": 3, "a": 1, "b": 1}]
 
 
