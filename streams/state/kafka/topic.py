@@ -179,13 +179,15 @@ class Topic:
         from confluent_kafka import IsolationLevel, TopicPartition
 
         client = _administration()
-        admin = self._client()
         place = TopicPartition(self.name, partition)
         level = IsolationLevel.READ_UNCOMMITTED
 
         def ask(spec: Any) -> int:
+            # A new one each time: it would go on to name a leader of before, and be refused.
+            admin = self._client()
+            asked = {place: spec}
             (answer,) = admin.list_offsets(
-                {place: spec}, isolation_level=level, request_timeout=_ANSWER
+                asked, isolation_level=level, request_timeout=_ANSWER
             ).values()
             offset: int = answer.result().offset
             if offset < 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -112,3 +113,33 @@ def test_brokers_that_restart_are_asked_again(code: int) -> None:
 
     assert topic._asked("an answer", ask) == 7
     assert passes(KafkaError(code))
+
+
+def test_another_client_asks_where_one_keeps_to_a_leader_of_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[int] = []
+
+    class Answer:
+        def __init__(self, client: int) -> None:
+            self._client = client
+
+        def result(self) -> Any:
+            if self._client == 1:
+                raise KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH))
+            return SimpleNamespace(offset=7)
+
+    class Client:
+        def __init__(self, _: Any) -> None:
+            made.append(1)
+            self._number = len(made)
+
+        def list_offsets(self, asked: Any, **_: Any) -> dict[Any, Answer]:
+            return dict.fromkeys(asked, Answer(self._number))
+
+    spec = SimpleNamespace(earliest=lambda: 0, latest=lambda: 1)
+    admin = SimpleNamespace(AdminClient=Client, OffsetSpec=spec)
+    monkeypatch.setattr("penstock.streams.state.kafka.topic._administration", lambda: admin)
+    # Soon, and not in the two minutes for which brokers may be away.
+    monkeypatch.setattr("penstock.streams.state.kafka.topic._PATIENCE", 1.0)
+    assert Topic("localhost:1", "states", {}).end(0) == (7, 7)
