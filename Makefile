@@ -104,9 +104,7 @@ pictures: .venv/.ready  ## the pictures of the pages, drawn again: all, or ARGS=
 	$(BIN)/python -m tests.helpers.pictures $(ARGS)
 
 schema: .venv/.ready  ## the schema of files of definitions, written again
-	$(BIN)/python -c "from json import dumps; import penstock; \
-	from penstock.streams.definitions.schema import schema; print(dumps(schema(), indent=1))" \
-	> docs/reference/definition.schema.json
+	$(BIN)/penstock schema > docs/reference/definition.schema.json
 
 format: .venv/.ready
 	$(BIN)/ruff format .

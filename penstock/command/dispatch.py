@@ -35,6 +35,7 @@ _MODULES = {
     "queue": "queue.command",
     "run": "pipelines.run",
     "santa": "santa.command",
+    "schema": "pipelines.schema",
     "state": "state.command",
     "status": "cluster.status",
     "turning-point": "turning_point.command",

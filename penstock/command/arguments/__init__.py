@@ -19,6 +19,7 @@ COMMANDS = {
     "draw": "pipelines",
     "check": "pipelines",
     "diff": "pipelines",
+    "schema": "pipelines",
     "check-workflow": "temporal",
     "mine": "temporal",
     "learn": "temporal",

@@ -32,6 +32,7 @@ __all__ = [
     "add_draw",
     "add_publish",
     "add_run",
+    "add_schema",
     "add_status",
     "add_turning_point",
 ]
@@ -233,6 +234,12 @@ def add_completion(add_parser: AddParser) -> None:
         add_parser, "completion", "print the completion script of this command for a shell"
     )
     completion.add_argument("shell", choices=("bash", "zsh", "fish", "tcsh"))
+
+
+def add_schema(add_parser: AddParser) -> None:
+    plain(
+        add_parser, "schema", "print the JSON Schema of files of definitions, for editors to read"
+    )
 
 
 def add_publish(add_parser: AddParser) -> None:

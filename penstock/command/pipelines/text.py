@@ -38,11 +38,13 @@ def from_text(options: Options) -> Pipeline:
 
     where = "-" if options.code is None else "-c"
     text = _read() if options.code is None else options.code
+    is_value = True
     try:
         tree: ast.AST = ast.parse(text, where, "eval")
         # In brackets it may have several lines.
         text = f"pipeline = ({text}\n)"
     except SyntaxError:
+        is_value = False
         try:
             tree = ast.parse(text, where)
         except SyntaxError:
@@ -58,6 +60,11 @@ def from_text(options: Options) -> Pipeline:
     if isinstance(found, Flowable):
         # Any: of whatever it is a stream.
         return found.to(penstock.write_jsonl())  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    if is_value and not (isinstance(found, Pipeline) or callable(found)):
+        raise BuildError(
+            f"{where} is of type {type(found).__name__}, and a stream or a pipeline is needed, as "
+            "in 'read_jsonl().pipe(distinct_within(10, by=\"id\"))'"
+        )
     return choose(module, where, None)
 
 

@@ -44,7 +44,7 @@ def test_a_pipeline_on_the_command_line_may_have_statements_and_arguments(
         ("read_jsonl().pipe(", "-c:1: '(' was never closed"),
         ("read_jsonl", "'pipeline' is the function 'read_jsonl', which is not called"),
         ("read_jsonl().pipe(distinct_within(1, bye='n'))", "Did you mean 'by'?"),
-        ("1", "-c has no pipeline"),
+        ("1", "-c is of type int, and a stream or a pipeline is needed, as in"),
         ("1/0", "ZeroDivisionError"),
     ],
 )
