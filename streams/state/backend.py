@@ -308,9 +308,9 @@ def another_count(store: str, before: int | None, now: int) -> CannotOpen:
     """The error of a store whose states were written with another number of partitions."""
     return CannotOpen(
         f"The states in {store} were written with {before} partitions of the source, and now it "
-        f"has {now}: keys are in other partitions than their states. To go on, write all events to "
-        f"a topic with {before} partitions, and read that; or begin anew: give a new store, and a "
-        "new group that reads all events again."
+        f"has {now}: keys are in other partitions than their states. To go on, have all events "
+        f"in {before} partitions again, of another topic or pipeline; or begin anew: give a new "
+        "store, and read all events again, by a new group or pipeline."
     )
 
 

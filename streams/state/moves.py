@@ -96,8 +96,8 @@ class Moves:
             raise BuildError(
                 f"{self._name}: two sources of the pipeline keep there what is done, and states "
                 "move with the partitions of one, with which those of the other do not go. Write "
-                "the events of both to one topic, with the same key, and read that; or use a Store "
-                "in a file, in one process"
+                "the events of both to one topic or stream, with the same key, and read that; or "
+                "use a Store in a file, in one process"
             )
 
     async def adopt(self, partition: int, count: int) -> None:
@@ -262,15 +262,15 @@ class Moves:
                     raise PenstockError(
                         f"{self._name}: the key {describe(cell.key)} of {cell.room.name!r} has "
                         f"events in the partitions {first} and {second}, and its state moves "
-                        "with one of them. Have a topic partitioned by this key: write the events "
-                        "to one with this key, and read that"
+                        "with one of them. Have the events partitioned by this key: write them "
+                        "with this key to a topic, or to another pipeline on NATS, and read that"
                     )
             change = change.before
         if found is None:
             raise PenstockError(
                 f"{self._name}: the key {describe(cell.key)} of {cell.room.name!r} was changed by "
                 "an event of no partition, and states here move with the partitions of a source "
-                "that has this store as offsets=. Use another store, or no other source"
+                "that keeps in this store what is done. Use another store, or no other source"
             )
         cell.partition = found
         return found

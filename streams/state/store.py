@@ -57,7 +57,8 @@ class Store:
     `config` has other settings of the client.
 
     With `shared` several runs use a store in PostgreSQL at a time, in the same way: each has the
-    states of the partitions that it reads by `read_kafka(offsets=store)`.
+    states of the partitions that it reads by `read_kafka(offsets=store)`, or as a worker of a
+    pipeline on NATS.
 
     `cache` is the number of keys whose states stay in memory, besides those that wait for a commit.
     Raises BuildError for wrong options, and MissingExtra if the package for PostgreSQL, RocksDB,

@@ -10,8 +10,9 @@ import json
 import random
 import signal
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,8 @@ from penstock.streams.state.jetstream.backend import JetStream
 from tests.helpers.system.fleet import PATIENCE, Fleet
 
 CLIENTS = 40
+
+Counts = Callable[[], dict[str, list[int]]]
 
 PIPELINE = """
 import asyncio
@@ -113,12 +116,15 @@ async def published(fleet: Fleet, rate: float = 400, seconds: float = 4) -> Asyn
     await fleet.until_all_arrived()
 
 
-async def check_counts(fleet: Fleet, servers: Servers, folder: Path) -> None:
+async def check_counts(
+    fleet: Fleet, servers: Servers, folder: Path, read: Counts | None = None
+) -> None:
     """Let the workers end, and compare the states with what was sent: each event has changed the
     states once, and each timer has fired once."""
+    read = read or partial(counts, servers, folder)
     wanted = {client: [sent, (sent + 3) // 10] for client, sent in fleet.sent.items()}
     deadline = time.monotonic() + PATIENCE
-    while await asyncio.to_thread(counts, servers, folder) != wanted:
+    while await asyncio.to_thread(read) != wanted:
         if time.monotonic() > deadline:
             # It is shown below.
             break
@@ -127,7 +133,7 @@ async def check_counts(fleet: Fleet, servers: Servers, folder: Path) -> None:
             fleet.drain(name)
     for process in fleet.workers.values():
         await asyncio.to_thread(process.wait, 60)
-    states = await asyncio.to_thread(counts, servers, folder)
+    states = await asyncio.to_thread(read)
     assert states == wanted, {key: one for key, one in states.items() if one != wanted[key]}
 
 
