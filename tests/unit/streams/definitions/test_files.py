@@ -181,6 +181,14 @@ def test_what_is_wrong_in_a_file_is_said_with_its_line_and_what_is_allowed(
     assert message(tmp_path, ORDERS.replace(right, wrong)).startswith(told)
 
 
+def test_only_a_function_that_takes_something_could_be_called_with_each_event(
+    tmp_path: Path,
+) -> None:
+    for name in ("starts", "refuses"):
+        told = message(tmp_path, ORDERS.replace('"write_jsonl"', f'"{HERE}:{name}"'))
+        assert "each event" not in told
+
+
 def test_what_is_wrong_in_a_file_of_yaml_is_said_with_its_line(tmp_path: Path) -> None:
     text = """
 source: {use: read_jsonl}

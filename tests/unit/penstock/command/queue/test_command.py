@@ -702,6 +702,7 @@ def test_put_refuses_what_is_no_time_and_no_priority(
     result = penstock("queue", "put", url, *option)
     assert result.status == 2
     assert option[0] in result.err
+    assert repr(option[1]) in result.err
 
 
 def test_a_table_of_an_older_version_is_upgraded_by_a_command_that_the_error_names(

@@ -205,7 +205,7 @@ def test_csv_on_standard_input_is_recognised_by_its_first_line(
     assert f"give --input-format {form} if these are the names of its columns" in result.stderr
     assert result.stderr.count("JSON") == 1
     # What is no header is a bad line, as anywhere.
-    result = process(module, *command, input='ent":1,"a":2}\n{"a":3}\n')
+    result = process(module, *command, input=f'ent":1,"a":2}}\n{names}\n{{"a":3}}\n')
     assert (result.returncode, result.stdout) == (3, '{"a":3}\n')
     result = process(module, *command, "--input-format", "jsonl", input='a,n\n{"a":3}\n')
     assert (result.returncode, result.stdout) == (3, '{"a":3}\n')
