@@ -264,8 +264,9 @@ class Topic:
             except KafkaException as raised:
                 fault = raised.args[0]
                 why = fault.str()
-                # A topic that was just made is not known to all.
-                passes = is_away(fault) or fault.code() == Code.UNKNOWN_TOPIC_OR_PART
+                # A topic that was just made is not known to all, or has no leader.
+                of_new = Code.UNKNOWN_TOPIC_OR_PART, Code._NOENT
+                passes = is_away(fault) or fault.code() in of_new
                 if not passes:
                     raise CannotOpen(
                         f"The topic {self.name!r} on {self._servers} cannot be used: {why}."
