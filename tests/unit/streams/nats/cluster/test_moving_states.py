@@ -363,12 +363,14 @@ def test_events_that_depend_on_one_that_was_reverted_come_again_on_this_worker(r
     failures = iter([True, True])
 
     def handled(_: Store) -> Any:
-        def handle(event: dict[str, Any]) -> dict[str, Any]:
+        async def handle(event: dict[str, Any]) -> dict[str, Any]:
             if event["n"] == 0 and next(failures, False):
+                # The others are done by then, and wait for it.
+                await asyncio.sleep(0.5)
                 raise ValueError("not yet")
             return event
 
-        return adaptive_flat_map(handle, on_error="revert")
+        return adaptive_flat_map(handle, Fixed(4), on_error="revert")
 
     async def story() -> None:
         machines = Machines(1)
