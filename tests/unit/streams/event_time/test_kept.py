@@ -16,7 +16,8 @@ def test_a_list_that_a_commit_would_have_done_waits_again_if_the_commit_is_put_o
     kept = KeptPartition(None)
     nothing: Any = None
     list_ = kept.new_list(nothing, 10.0, 5.0, SimpleNamespace(left=0), [])
-    list_.held.append((nothing, nothing))
+    event: Any = object()
+    list_.held.append((nothing, event))
     assert marked(kept, waits=False) == 30
     # That commit was not made, and the next one begins without its events.
     assert marked(kept, waits=True) == 10
