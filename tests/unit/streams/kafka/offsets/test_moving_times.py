@@ -165,7 +165,7 @@ class Joins(Walk):
         await self.run([partial(write, *one) for one in self.writes], last, is_done)
 
 
-@seeds(300)
+@seeds(700)
 def test_pairs_of_two_topics_are_those_of_a_run_without_moves_crashes_and_zombies(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
