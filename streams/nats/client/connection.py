@@ -23,6 +23,8 @@ __all__ = ["Urls", "connect", "is_refused", "jetstream", "refusal"]
 Urls = Sequence[str]
 
 _PATIENCE = 10.0
+# Seconds after which what was cancelled, and has not ended, is cancelled again.
+_AGAIN = 1.0
 # Messages of errors that no retry can cure: the server refuses us, or we do not trust it.
 _FOR_GOOD = (
     *("authorization", "authentication expired", "authentication revoked"),
@@ -91,7 +93,11 @@ async def connect(
         refusal.cancel()
         # An accepted connection may have lost its server already; a new one is made.
         if not is_connected:
-            connecting.cancel()
+            # Again and again: wait_for of Python 3.11, which the client uses, swallows a
+            # cancellation if what it waits for ends at that moment.
+            while not connecting.done():
+                connecting.cancel()
+                await asyncio.wait([connecting], timeout=_AGAIN)
             await asyncio.gather(connecting, return_exceptions=True)
             # A half-open connection would warn when it is garbage-collected, and so would one that
             # was made when this call was cancelled or given up.

@@ -96,13 +96,15 @@ class Streaming:
             os.makedirs(folder, exist_ok=True)
         except OSError as error:
             raise CannotOpen(f"Cannot make the folder {folder} for a copy: {error}.") from error
-        for number in range(_MOST_COPIES):
-            path = os.path.join(folder, f"{self._stream.name}.{number}.state")
+        others = 0
+        while True:
+            path = os.path.join(folder, f"{self._stream.name}.{others}.state")
             try:
                 self._lock = locked(f"{path}.lock", "another run uses the store.")
                 break
             except CannotOpen:
-                if not is_one_of_several or number == _MOST_COPIES - 1:
+                others += 1
+                if not is_one_of_several or others == _MOST_COPIES:
                     raise
         copy = self._file = Copy(path, "NATS")
         copy.open(self._stream.born)

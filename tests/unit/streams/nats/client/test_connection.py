@@ -5,6 +5,7 @@ import socket
 import struct
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import nkeys
@@ -216,4 +217,28 @@ def test_a_connection_that_is_made_when_its_caller_is_cancelled_is_closed(
         assert Slow.is_ended
 
     monkeypatch.setattr(client, "Client", Slow)
+    asyncio.run(story())
+
+
+def test_a_connection_whose_client_swallows_a_cancellation_is_given_up_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As `wait_for` of Python 3.11 does if what it waits for ends at that moment."""
+
+    async def connecting(self: client.Client, *args: object, **options: object) -> None:
+        begun.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        await asyncio.Event().wait()
+
+    async def story() -> None:
+        calling = asyncio.ensure_future(connect(["nats://127.0.0.1:9"]))
+        await begun.wait()
+        calling.cancel()
+        async with asyncio.timeout(20):
+            with pytest.raises(asyncio.CancelledError):
+                await calling
+
+    begun = asyncio.Event()
+    monkeypatch.setattr(client.Client, "connect", connecting)
     asyncio.run(story())
