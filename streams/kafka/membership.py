@@ -50,8 +50,11 @@ _PATIENCE = 0.5
 _SAY_EVERY = 1.0
 # Seconds between two times that the client is asked in which generation of the group it is.
 _ASK_EVERY = 0.2
-# Seconds between two looks at the lag.
+# Seconds between two looks at the lag, and at the number of partitions.
 _LOOK_EVERY = 1.0
+# Seconds for which the number of partitions is waited for, and after which it is asked for again if
+# there was no answer.
+_COUNTED, _COUNT_AGAIN = 1.0, 5.0
 # Seconds in which brokers answer.
 _ANSWER = 10.0
 # Seconds without a confirmation of the brokers that are always in order.
@@ -217,8 +220,10 @@ class Membership:
         self._polled_at = self._joined_at = run.now()
         # When the lag, and whether brokers are silent, are looked at next.
         self._look_at = run.now()
-        # When the client is asked next in which generation it is.
+        # When the client is asked next in which generation it is, and how many partitions there
+        # are; that only where states move with those.
         self._ask_at = run.now()
+        self._count_at = inf if self._moving is None else run.now()
         # When brokers last said that this is a member, and whether it was reported to be long ago.
         self._seen_at, self._is_silent = run.now(), False
         # The lease of all partitions, for as long as the brokers have certainly not given this
@@ -388,8 +393,33 @@ class Membership:
                 "and states here move with partitions, so the events of a key must be in those of "
                 f"one number. Make a topic with {max(counts)} partitions, write all events of "
                 f"{other if more == topic else topic!r} to it with their keys, and read that in "
-                "its place"
+                f"its place. If {more!r} had fewer partitions before, its old events are in those: "
+                "do the same with it, and read both with a new store and a new group"
             )
+
+    async def _look_at_counts(self, consumer: Consumer) -> None:
+        """Raise PenstockError when a topic has more partitions than at the start. Those of one that
+        follows would not be read, and what would have a partner there would seem to have none."""
+        from confluent_kafka import KafkaException
+
+        topics = [*self._settings.topics, *(follower.topic for follower in self.followers)]
+        self._count_at = self._run.now() + _LOOK_EVERY
+        for topic in topics:
+            try:
+                answer = await consumer.list_topics(topic=topic, timeout=_COUNTED)
+            except KafkaException:
+                self._count_at = self._run.now() + _COUNT_AGAIN
+                return
+            before, now = self._counts[topic], len(answer.topics[topic].partitions)
+            if now > before:
+                others = "".join(f", like {one!r}" for one in topics if one != topic)
+                raise PenstockError(
+                    f"read_kafka: {topic!r} had {before} partitions{others}, and has {now} now: "
+                    "events of a key are not all in one partition any more, and states here move "
+                    f"with partitions. Make a new topic with {now} partitions in place of "
+                    f"{' and of '.join(map(repr, topics))}, write all events to it with their keys,"
+                    " and read that, with a new store and a new group"
+                )
 
     def _fails(self, error: PenstockError) -> None:
         self._reader.fail(error)
@@ -484,6 +514,8 @@ class Membership:
         if self._run.now() >= self._say_at:
             self._say_at = self._run.now() + _SAY_EVERY
             await self._say(consumer)
+        if self._run.now() >= self._count_at:
+            await self._look_at_counts(consumer)
         now = self._run.now()
         if self._moving is not None and now >= self._ask_at:
             self._ask_at = now + _ASK_EVERY
@@ -707,6 +739,8 @@ class Membership:
             # Once no transaction of an earlier owner is open, and nothing of it can come any more,
             # their states are restored, which may take long.
             keys = [(place.topic, place.partition) for place in places]
+            if any(number >= self._counts[topic] for topic, number in keys):
+                await self._look_at_counts(consumer)
             waiting = [self._place(key) for key in keys]
             topics = [follower.topic for follower in self.followers]
             others = [self._place((topic, number)) for topic in topics for _, number in keys]
@@ -1018,12 +1052,13 @@ class Membership:
             partition.is_ours = False
         await self._give_up(places, lost, is_lost=True)
         self.lost += len(lost)
-        inside = sum(partition.inside for partition in lost)
-        outcome = "is not committed" if self._is_member else "is committed in the store only"
-        self._run.errors.warn(
-            f"read_kafka lost {len(lost)} partitions, because it was silent for too long; {inside} "
-            f"of their events are still processed here, and their outcome {outcome}"
-        )
+        if lost:
+            inside = sum(partition.inside for partition in lost)
+            outcome = "is not committed" if self._is_member else "is committed in the store only"
+            self._run.errors.warn(
+                f"read_kafka lost {len(lost)} partitions, because it was silent for too long; "
+                f"{inside} of their events are still processed here, and their outcome {outcome}"
+            )
         await self._unassign(consumer, places, lost)
 
     def _let_go(self, places: Iterable[TopicPartition]) -> list[Partition]:

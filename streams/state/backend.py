@@ -308,9 +308,10 @@ def another_count(store: str, before: int | None, now: int) -> CannotOpen:
     """The error of a store whose states were written with another number of partitions."""
     return CannotOpen(
         f"The states in {store} were written with {before} partitions of the source, and now it "
-        f"has {now}: keys are in other partitions than their states. To go on, have all events "
-        f"in {before} partitions again, of another topic or pipeline; or begin anew: give a new "
-        "store, and read all events again, by a new group or pipeline."
+        f"has {now}: keys are in other partitions than their states, and than their old events. "
+        f"Make a new topic or pipeline with {now} partitions, write all events to it again with "
+        "their keys, and read that with a new store and a new group; or, if it never had others, "
+        f"read one with {before} partitions."
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from penstock.streams.base.errors import CannotOpen, PenstockError
@@ -137,7 +138,7 @@ class MovingOffsets(StoredOffsets):
             count = max(counts[topic], number + 1)
             restoring = self._marks.adopt(number, count)
             self._restoring[key] = task = asyncio.Task(restoring, name=f"penstock restore {number}")
-            task.add_done_callback(lambda _: wake())
+            task.add_done_callback(partial(_restored, wake))
 
     def restored(self) -> list[_Key]:
         """The partitions whose states have been restored since the last call. Raises CannotOpen."""
@@ -179,6 +180,13 @@ class MovingOffsets(StoredOffsets):
                 error = task.exception()
                 if isinstance(error, PenstockError):
                     self._run.errors.warn(f"read_kafka: {error}")
+
+
+def _restored(wake: Callable[[], None], task: asyncio.Task[None]) -> None:
+    # Of several errors only the first is told: the others are looked at here.
+    if not task.cancelled():
+        task.exception()
+    wake()
 
 
 class _MovingRecords(Records):

@@ -62,7 +62,7 @@ class Standby:
                 self._take(consumer.consume(_MOST, _POLL))
                 self._look(consumer, assigned)
         except (KafkaException, CannotOpen) as error:
-            log.warning("penstock: standby copies are not kept any more: %s", error)
+            log.warning("standby copies are not kept any more: %s", error)
         finally:
             consumer.close()
 

@@ -279,9 +279,7 @@ class Topic:
                 )
             if waited > _SILENT and not is_said:
                 is_said = True
-                log.warning(
-                    "penstock: the states in topic %r wait for %s (%s)", self.name, what, why
-                )
+                log.warning("the states in topic %r wait for %s (%s)", self.name, what, why)
             sleep(_PAUSE)
 
 

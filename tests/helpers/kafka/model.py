@@ -142,6 +142,12 @@ class Broker:
             if client in self.members or (client.positions and not client.topics):
                 client.news.set()
 
+    def grow(self, topic: str, count: int) -> None:
+        """The topic has so many partitions from now on."""
+        self.topics[topic] = count
+        for number in range(count):
+            self.logs.setdefault((topic, number), [])
+
     def delete(self, before: int, partition: int = 0) -> None:
         """The records of a partition up to this offset are deleted, as after their retention."""
         key = self.topic, partition

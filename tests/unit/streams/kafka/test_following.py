@@ -7,18 +7,19 @@ import asyncio
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from penstock import Store, collect, event_time, join, ops, read_kafka, stateful
-from penstock.streams.base.errors import BuildError, CannotOpen
+from penstock.streams.base.errors import BuildError, CannotOpen, PenstockError
 from penstock.streams.testing.fleet import Fleet, FleetMember
 from penstock.streams.testing.plugin import Run
-from tests.helpers.kafka.fleet import Process, until
+from tests.helpers.kafka.fleet import Process, floors, until
 from tests.helpers.kafka.model import Broker, model_of
 
 _read: Any = read_kafka
 
 
-def pairs(*topics: str) -> Any:
+def pairs(*topics: str, how: Any = "inner") -> Any:
     """A join of two topics, the first of which is that of the leader."""
 
     def build(store: Store, config: dict[str, Any]) -> Any:
@@ -28,7 +29,7 @@ def pairs(*topics: str) -> Any:
             )
             for topic in topics
         )
-        return left.pipe(join(right, "key", within=10, store=store, name="pairs"))
+        return left.pipe(join(right, "key", within=10, how=how, store=store, name="pairs"))
 
     return build
 
@@ -71,6 +72,58 @@ def test_topics_with_other_numbers_of_partitions_are_refused_before_the_first_ev
             await one.running.wait()
         assert not broker.members
         assert not fleet.partitions
+
+    with model_of(broker):
+        run(story())
+
+
+@pytest.mark.parametrize("grown", ["t", "u"])
+def test_a_topic_that_gets_more_partitions_ends_the_run_before_a_partner_is_missed(
+    grown: str, run: Run
+) -> None:
+    broker, fleet = Broker(2, u=2), Fleet()
+
+    async def story() -> None:
+        one = Process(broker, fleet, pairs("t", "u", how="left"))
+        for topic in "tu":
+            broker.write(row(1), topic=topic)
+        await until(lambda: floors(fleet) == 2)
+        broker.grow(grown, 3)
+        # Its partner is where nobody looks.
+        broker.write(row(7, 2), topic="t" if grown == "u" else "u")
+        broker.write(row(7, 2), topic=grown, partition=2)
+        await asyncio.sleep(2)
+        for topic in "tu":
+            for partition in range(2):
+                broker.write(row(9, 100), topic=topic, partition=partition)
+        other = {"t": "u", "u": "t"}[grown]
+        with pytest.raises(PenstockError) as raised:
+            await one.running.wait()
+        assert f"'{grown}' had 2 partitions, like '{other}', and has 3 now" in str(raised.value)
+        assert "new topic with 3 partitions in place of 't' and of 'u'" in str(raised.value)
+        assert [found[0]["key"] for found in one.found] == [1]
+
+    with model_of(broker):
+        run(story())
+
+
+def test_brokers_that_do_not_say_for_a_while_how_many_partitions_there_are_end_nothing(
+    run: Run,
+) -> None:
+    broker, fleet = Broker(2, u=2), Fleet()
+    away = KafkaError(KafkaError._TRANSPORT)
+
+    async def story() -> None:
+        one = Process(broker, fleet, pairs("t", "u"))
+        await until(lambda: len(broker.owner) == 2)
+        broker.refuse = lambda: away
+        await asyncio.sleep(10)
+        broker.refuse = lambda: None
+        for topic in "tu":
+            broker.write(row(1), topic=topic)
+        await until(lambda: floors(fleet) == 2)
+        await one.running.drain(10)
+        assert len(one.found) == 1
 
     with model_of(broker):
         run(story())

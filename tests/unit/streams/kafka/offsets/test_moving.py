@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import random
 import threading
@@ -123,6 +124,65 @@ async def until(true: Any, patience: float = 600) -> None:
     async with asyncio.timeout(patience):
         while not true():  # noqa: ASYNC110 - many things may make it true
             await asyncio.sleep(0.05)
+
+
+def test_a_topic_that_gets_more_partitions_ends_the_run_with_both_numbers(
+    two: Broker, run: Run
+) -> None:
+    fleet = Fleet()
+
+    async def story() -> None:
+        one = Process(two, fleet, counting)
+        await until(lambda: len(two.owner) == 2)
+        two.grow("t", 4)
+        two.write(numbered(1, 2), partition=3)
+        with pytest.raises(
+            PenstockError, match=r"'t' had 2 partitions, and has 4 now.* place of 't', "
+        ):
+            await one.running.wait()
+        assert fleet.partitions.keys() == {0, 1}
+        assert not one.found
+
+    run(story())
+
+
+def test_a_store_with_other_partitions_is_refused_once_with_the_way_to_more(
+    two: Broker, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet = Fleet()
+
+    async def story() -> None:
+        two.write(numbered(1, 2))
+        before = Process(two, fleet, counting)
+        await until(lambda: floors(fleet) == 1)
+        await before.running.drain(5)
+        two.grow("t", 4)
+        after = Process(two, fleet, counting)
+        way = "with 2 partitions .* it has 4: .* new topic or pipeline with 4 partitions"
+        with pytest.raises(CannotOpen, match=way):
+            await after.running.wait()
+
+    run(story())
+    gc.collect()
+    assert "never retrieved" not in caplog.text
+
+
+def test_nothing_is_said_of_a_loss_without_partitions(
+    two: Broker, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet = Fleet()
+
+    async def story() -> None:
+        members = [Process(two, fleet, counting) for _ in range(3)]
+        await until(lambda: len(two.members) == 3 and len(set(two.owner.values())) == 2)
+        idle = next(one for one in two.members if one not in two.owner.values())
+        two.expire(idle)
+        await until(lambda: idle in two.members)
+        for one in members:
+            await one.running.drain(5)
+
+    run(story())
+    assert "lost 0 partitions" not in caplog.text
 
 
 def test_a_partition_takes_its_states_to_the_member_that_gets_it(two: Broker, run: Run) -> None:
