@@ -130,7 +130,7 @@ class Kafka:
             return made
 
     def close(self) -> None:
-        for stop in self._stops.values():
+        for stop in list(self._stops.values()):
             stop.set()
         if self._standby is not None:
             self._standby.close()
@@ -174,7 +174,7 @@ class Kafka:
         try:
             with self._preparing:
                 if not self._is_prepared:
-                    topic = self._topic.prepare(count)[0]
+                    topic = self._topic.prepare(count, stop.is_set)[0]
                     self._copy.expect(topic)
                     self._is_prepared = True
                 self._own.add(partition)
@@ -202,7 +202,7 @@ class Kafka:
     ) -> bool:
         """Read what the copy does not have of a partition; returns whether this commit is in it."""
         began, found = monotonic(), False
-        first, end = self._topic.end(partition)
+        first, end = self._topic.end(partition, is_stopped)
         at = self._copy.next(partition)
         if at is None or not first <= at <= end:
             # What it had was deleted, or is of another topic of this name.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -33,6 +34,10 @@ _STEP = 0.1
 _SILENT = 5.0
 # Records that are put into a copy at once.
 _MOST = 5_000
+
+
+def _never() -> bool:
+    return False
 
 
 class Topic:
@@ -92,19 +97,21 @@ class Topic:
         if given is not None:
             given(fault)
 
-    def prepare(self, count: int | None) -> tuple[str, int]:
+    def prepare(
+        self, count: int | None, is_stopped: Callable[[], bool] = _never
+    ) -> tuple[str, int]:
         """The id of the topic and the number of its partitions. It is made with `count` of them if
-        it is not there. Raises CannotOpen, also if it has another number."""
-        admin = self._client()
-        found = self._asked("the brokers to say its partitions", lambda: self._about(admin))
+        it is not there. Raises CannotOpen, also if it has another number; and Moved if stopped."""
+        admin, asked = self._client(), partial(self._asked, is_stopped)
+        found = asked("the brokers to say its partitions", lambda: self._about(admin))
         if found is None:
             if count is None:
                 raise CannotOpen(f"There is no topic {self.name!r} on {self._servers}.")
-            self._asked("enough brokers to make it", lambda: self._make(admin, count))
-            found = self._asked("it to be there", lambda: self._made(admin))
+            asked("enough brokers to make it", lambda: self._make(admin, count))
+            found = asked("it to be there", lambda: self._made(admin))
         if count is not None and found[1] != count:
             raise another_count(f"the topic {self.name!r}", found[1], count)
-        self._check_policy(admin)
+        self._check_policy(admin, is_stopped)
         return found
 
     def _about(self, admin: Any) -> tuple[str, int] | None:
@@ -161,11 +168,12 @@ class Topic:
                 raise _NotYet(fault.str()) from None
             raise
 
-    def _check_policy(self, admin: Any) -> None:
+    def _check_policy(self, admin: Any, is_stopped: Callable[[], bool]) -> None:
         client = _administration()
         asked = client.ConfigResource(client.ResourceType.TOPIC, self.name)
         (answer,) = admin.describe_configs([asked], request_timeout=_ANSWER).values()
-        found: Any = self._asked("the brokers to say how it is kept", answer.result)
+        what = "the brokers to say how it is kept"
+        found: Any = self._asked(is_stopped, what, answer.result)
         policy = found["cleanup.policy"].value
         if policy != "compact":
             raise CannotOpen(
@@ -173,9 +181,9 @@ class Topic:
                 "set it to compact, or give the store another topic."
             )
 
-    def end(self, partition: int) -> tuple[int, int]:
+    def end(self, partition: int, is_stopped: Callable[[], bool] = _never) -> tuple[int, int]:
         """The offset of the first record of a partition that is there, and the one behind the last,
-        also of a transaction that is open."""
+        also of a transaction that is open. Raises CannotOpen, and Moved if it is stopped."""
         from confluent_kafka import IsolationLevel, TopicPartition
 
         client = _administration()
@@ -196,8 +204,8 @@ class Topic:
             return offset
 
         what = f"the brokers to say what partition {partition} has"
-        first = self._asked(what, lambda: ask(client.OffsetSpec.earliest()))
-        return first, self._asked(what, lambda: ask(client.OffsetSpec.latest()))
+        first = self._asked(is_stopped, what, lambda: ask(client.OffsetSpec.earliest()))
+        return first, self._asked(is_stopped, what, lambda: ask(client.OffsetSpec.latest()))
 
     def read(
         self,
@@ -248,13 +256,15 @@ class Topic:
         finally:
             consumer.close()
 
-    def _asked(self, what: str, ask: Callable[[], T]) -> T:
-        """The answer of brokers, which may be away for a while."""
+    def _asked(self, is_stopped: Callable[[], bool], what: str, ask: Callable[[], T]) -> T:
+        """The answer of brokers, which may be away for a while. Raises Moved if it is stopped."""
         from confluent_kafka import KafkaError as Code
         from confluent_kafka import KafkaException
 
         began, is_said = monotonic(), False
         while True:
+            if is_stopped():
+                raise Moved([])
             try:
                 answer = ask()
                 self._is_known = True

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,8 +17,9 @@ from hypothesis import strategies as st
 from penstock import Store
 from penstock.streams.base.errors import BuildError
 from penstock.streams.kafka.offsets.commits import passes
-from penstock.streams.state.backend import Columns, KeptStage, Unit
+from penstock.streams.state.backend import Columns, KeptStage, Moved, Unit
 from penstock.streams.state.copy import Copy
+from penstock.streams.state.kafka.backend import Kafka
 from penstock.streams.state.kafka.changelog import COMMIT, changes_in, records_of, stage_record
 from penstock.streams.state.kafka.topic import Topic
 
@@ -113,8 +117,37 @@ def test_brokers_that_restart_are_asked_again(code: int) -> None:
             raise answer
         return int(answer)
 
-    assert topic._asked("an answer", ask) == 7
+    assert topic._asked(lambda: False, "an answer", ask) == 7
     assert passes(KafkaError(code)) or code == KafkaError._NOENT
+
+
+@pytest.mark.parametrize("ends", [lambda kafka: kafka.release(0), lambda kafka: kafka.close()])
+def test_brokers_that_do_not_answer_are_not_waited_for_when_a_partition_is_given_up(
+    ends: Callable[[Kafka], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked = Event()
+
+    class Client:
+        def __init__(self, _: Any) -> None:
+            pass
+
+        def list_offsets(self, *_: Any, **__: Any) -> Any:
+            asked.set()
+            raise KafkaException(KafkaError(KafkaError._NOENT))
+
+    spec = SimpleNamespace(earliest=lambda: 0, latest=lambda: 1)
+    admin = SimpleNamespace(AdminClient=Client, OffsetSpec=spec)
+    monkeypatch.setattr("penstock.streams.state.kafka.topic._administration", lambda: admin)
+    # It would be an error after this time.
+    monkeypatch.setattr("penstock.streams.state.kafka.topic._PATIENCE", 5.0)
+    monkeypatch.setattr(Topic, "prepare", lambda *_: ("an id", 1))
+    kafka = Kafka("localhost:1", "states", str(tmp_path))
+    kafka.open()
+    with ThreadPoolExecutor() as threads:
+        adopted = threads.submit(kafka.adopt, 0, 1)
+        assert asked.wait(60)
+        ends(kafka)
+        assert isinstance(adopted.exception(60), Moved)
 
 
 def test_another_client_asks_where_one_keeps_to_a_leader_of_before(
