@@ -33,7 +33,9 @@ Kafka's group protocols: KIP-429 (cooperative rebalances), KIP-848 with
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from socket import gethostname
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from penstock.streams.base.duration import is_duration
@@ -206,7 +208,13 @@ def read_kafka(
     needs_client("read_kafka")
     client = client_settings(
         servers,
-        {"isolation.level": "read_committed", **_FETCHING, **checked_config(config, "read_kafka")},
+        {
+            # By it members are told apart where a group is looked at.
+            "client.id": f"penstock-{gethostname()}-{os.getpid()}",
+            "isolation.level": "read_committed",
+            **_FETCHING,
+            **checked_config(config, "read_kafka"),
+        },
         {
             "group.id": group,
             "enable.auto.commit": False,

@@ -1065,6 +1065,8 @@ class Membership:
         """Let nothing of these partitions, and of those that go with them, begin any more; returns
         them all. With a store that does not move, what was read still does, and ends here."""
         keys = [(place.topic, place.partition) for place in places]
+        for key in keys:
+            self._not_begun.pop(key, None)
         leaving = self._hold_back(keys)
         for follower in self.followers:
             leaving += follower.let_go_of([number for _, number in keys])

@@ -300,14 +300,57 @@ def test_the_status_shows_what_is_restored_and_how_far_standby_copies_are_behind
         producer.produce(f"{members.topic}-states", b"", b"", partition=1)
         producer.flush(30)
         members.start(1, standby=True)
-        told = r"  penstock restores the states of partition 1: \d+ of \d+ records, \d+ records/s"
+        told = r"  penstock-\S+ restores the states of partition 1: \d+ of \d+ records, "
         eventually(lambda: re.search(told, shown()) is not None)
         producer.abort_transaction(30)
         eventually(lambda: "restores" not in shown())
-        assert "  penstock has standby copies, 0 records behind" in shown()
+        assert re.search(r"  penstock-\S+ has standby copies, 0 records behind", shown())
         members.check(400)
     finally:
         members.close()
+
+
+def test_the_status_of_a_second_topic_shows_the_members_that_have_its_partitions(
+    tmp_path: Path, one_wired_broker: WiredBrokers
+) -> None:
+    brokers = one_wired_broker
+    left, right = brokers.topic(PARTITIONS), brokers.topic(PARTITIONS)
+    (tmp_path / "job.py").write_text(
+        f"""
+from penstock import Store, for_each, join, read_kafka
+store = Store("kafka://{brokers.servers}/{left}-states", local="copy", standby=True)
+left, right = (
+    read_kafka(one, "g", "{brokers.servers}", offsets=store) for one in ("{left}", "{right}")
+)
+pipeline = left.pipe(join(right, by="key", within=5, time="n", store=store)).to(for_each(print))
+"""
+    )
+    producer = Producer({"bootstrap.servers": brokers.servers})
+    for number in range(100):
+        for topic in (left, right):
+            value = json.dumps({"key": number % KEYS, "n": number})
+            producer.produce(topic, value, str(number % KEYS))
+    producer.flush(30)
+    status = command_in(tmp_path)
+    running = subprocess.Popen(
+        [sys.executable, "-m", "penstock", "run", "job.py", "--report", "none"],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+    )
+
+    def shown(topic: str) -> str:
+        address = f"kafka://{brokers.servers}/{topic}"
+        return status("status", "--on", address, "--name", "g").stdout
+
+    try:
+        for topic in (left, right):
+            eventually(lambda topic=topic: " has standby copies" in shown(topic))
+            text = shown(topic)
+            assert f"{PARTITIONS} partitions, 0 of them with no worker" in text
+            assert (f"the group assigns partitions of '{left}'" in text) == (topic == right)
+    finally:
+        running.kill()
+        running.wait()
 
 
 def test_members_go_on_when_brokers_restart(

@@ -244,6 +244,11 @@ def as_text(view: GroupView) -> str:
             for member in view.members
         ]
         lines += aligned([("worker", "host", "partitions", "behind"), *workers], texts=2)
+        if view.follows:
+            lines.append(
+                f"  the group assigns partitions of '{view.follows}': in a join a member has those "
+                f"of '{view.topic}' with the same numbers"
+            )
     else:
         lines.append("  no worker is there")
     names = {number: member.name for member in view.members for number in member.partitions}

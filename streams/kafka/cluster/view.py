@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -50,7 +50,8 @@ class Member:
 class GroupView(View):
     """A snapshot of one group of a topic; `keys` are the most frequent keys of the first `sampled`
     unfinished records, with how many each has. `ignored` says of a partition why the text beside
-    its offset is not used."""
+    its offset is not used. `follows` is the topic of which the members have the partitions, if not
+    of this one, as of the second topic of a join; "" else."""
 
     topic: str
     parts: dict[int, Part]
@@ -58,6 +59,7 @@ class GroupView(View):
     keys: list[tuple[str, int]]
     sampled: int
     ignored: dict[int, str]
+    follows: str = ""
 
 
 def groups_of(layout: Layout, patience: float) -> list[str]:
@@ -79,7 +81,8 @@ def look(layout: Layout, patience: float) -> GroupView:
     metadata = [Metadata() for _ in bounds]
     ignored: dict[int, str] = {}
     cluster = layout.cluster(patience)
-    for place in committed(layout, count):
+    places = committed(layout, count)
+    for place in places:
         # What was deleted before it was read is not unfinished.
         floors[place.partition] = max(place.offset, floors[place.partition])
         beside = metadata_in(cluster, place)
@@ -104,7 +107,17 @@ def look(layout: Layout, patience: float) -> GroupView:
         # Where not all were read: not each offset has a record, some belong to transactions.
         rest = max(0, end - floor - above) if read[number] >= most else left[number]
         parts[number] = Part(floor, above, end, rest)
-    members = _members(layout, {number: one.state for number, one in enumerate(metadata)})
+    described = _described(layout)
+    follows = _followed(layout.topic, described) if places else ""
+    if follows and layout.count(follows, patience) != count:
+        follows = ""
+    if follows:
+        leader = replace(layout, topic=follows)
+        theirs = {one.partition: metadata_in(cluster, one) for one in committed(leader, count)}
+        states = {n: one.state for n, one in theirs.items() if isinstance(one, Metadata)}
+    else:
+        states = {number: one.state for number, one in enumerate(metadata)}
+    members = _members(follows or layout.topic, described, states)
     return GroupView(
         name=layout.group,
         topic=layout.topic,
@@ -121,13 +134,15 @@ def look(layout: Layout, patience: float) -> GroupView:
         keys=[(text_of(key), n) for key, n in keys.most_common(_HOTTEST) if key is not None],
         sampled=sum(left.values()),
         ignored=ignored,
+        follows=follows,
     )
 
 
-def _members(layout: Layout, states: Mapping[int, State | None]) -> list[Member]:
+# Any: the stubs have no type for a description.
+def _described(layout: Layout) -> list[Any]:
+    """The members of the group, as brokers describe them."""
     from confluent_kafka import KafkaError, KafkaException
 
-    # Any: the stubs have no type for a description.
     def ask() -> Any:
         try:
             return admin.describe_consumer_groups([layout.group])[layout.group].result(ANSWER)
@@ -138,10 +153,26 @@ def _members(layout: Layout, states: Mapping[int, State | None]) -> list[Member]
 
     with layout.admin() as admin:
         group = layout.answered(ask, f"group {layout.group!r}")
+    return [] if group is None else group.members
+
+
+def _assigned(member: Any) -> list[Any]:
+    return member.assignment.topic_partitions if member.assignment else []
+
+
+def _followed(topic: str, described: Iterable[Any]) -> str:
+    """The only topic of which members have partitions, if it is another one than this; "" else. The
+    readers of other topics of a join are in no group, and its members commit their offsets."""
+    topics = {place.topic for member in described for place in _assigned(member)}
+    return "" if topic in topics or len(topics) != 1 else topics.pop()
+
+
+def _members(
+    topic: str, described: Iterable[Any], states: Mapping[int, State | None]
+) -> list[Member]:
     found: list[Member] = []
-    for member in () if group is None else group.members:
-        assigned: list[Any] = member.assignment.topic_partitions if member.assignment else []
-        numbers = tuple(sorted(p.partition for p in assigned if p.topic == layout.topic))
+    for member in described:
+        numbers = tuple(sorted(p.partition for p in _assigned(member) if p.topic == topic))
         name: str = member.client_id
         reported = (state for one in numbers if (state := states.get(one)) and state.is_of(name))
         host = member.host.removeprefix("/")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from penstock.command.cluster.kafka import as_text
 from penstock.streams.kafka.cluster.view import GroupView, Member, Part
 
@@ -58,3 +60,13 @@ def test_a_group_without_members_says_so() -> None:
     text = as_text(view({1: PARTS[1]}, [], [], 0, {}))
     assert "  no worker is there\n" in text
     assert "hottest" not in text
+
+
+def test_a_topic_that_follows_another_one_says_whose_partitions_the_members_have() -> None:
+    members = [Member("id", "first", "10.0.0.17", (0, 1))]
+    text = as_text(replace(view(PARTS, members, [], 0, {}), follows="payments"))
+    assert "0 of them with no worker" in text
+    assert (
+        "  the group assigns partitions of 'payments': in a join a member has those of 'orders' "
+        "with the same numbers\n" in text
+    )

@@ -30,8 +30,9 @@ from penstock import (
 )
 from penstock.streams.base.errors import BuildError, CannotOpen, PenstockError
 from penstock.streams.kafka.offsets.stored import Done, done_in
-from penstock.streams.state.backend import NotNow, Restoring, Unit
+from penstock.streams.state.backend import Moved, NotNow, Restoring, Unit
 from penstock.streams.state.codec import key_in
+from penstock.streams.state.commits import Commits
 from penstock.streams.testing import run_virtual
 from penstock.streams.testing.fleet import Fleet, FleetMember
 from penstock.streams.testing.plugin import Run
@@ -585,6 +586,50 @@ def test_what_is_restored_is_shown_with_its_speed_and_the_time_that_is_left(
         assert (state.finished, state.standby_lag) == (1, None)
         assert state.restoring == ((0, 10, 40, 5), (1, 0, 40, 0))
         await one.running.drain(5)
+
+    run(story())
+
+
+def test_a_partition_that_goes_before_its_states_are_there_tells_of_its_new_member_only(
+    two: Broker, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = Fleet()
+    adopt, release = Commits.adopt, Commits.release
+    restoring: dict[int, asyncio.Future[None]] = {}
+
+    async def restore(commits: Commits, partition: int, count: int) -> None:
+        if len(two.clients) == 1:
+            restoring[partition] = asyncio.get_running_loop().create_future()
+            await restoring[partition]
+        await adopt(commits, partition, count)
+
+    async def give_up(commits: Commits, partition: int, patience: float = 0.0) -> None:
+        if partition in restoring:
+            restoring.pop(partition).set_exception(Moved([partition]))
+        await release(commits, partition, patience)
+
+    monkeypatch.setattr(Commits, "adopt", restore)
+    monkeypatch.setattr(Commits, "release", give_up)
+
+    async def story() -> None:
+        for number in range(2):
+            two.write(numbered(number, 2), partition=number)
+            two.committed["t", number] = 0, ""
+        first = Process(two, fleet, counting)
+        await until(lambda: len(restoring) == 2)
+        await asyncio.sleep(3)
+        # The group keeps for a member what it got first.
+        two.owner = dict(reversed(two.owner.items()))
+        second = Process(two, fleet, counting)
+        await until(lambda: two.owner.get(("t", 0)) not in (None, first.member))
+        await asyncio.sleep(5)
+        told = said_in(two.committed["t", 0][1]).state
+        assert told is not None
+        assert (two.committed["t", 0][0], told.finished) == (1, 1)
+        restoring.pop(1).set_result(None)
+        await until(lambda: floors(fleet) == 2)
+        for one in (first, second):
+            await one.running.drain(10)
 
     run(story())
 
