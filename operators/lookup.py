@@ -29,6 +29,10 @@ Errors:  a late event, whose time was passed by more than the `keep` of the tabl
 An event is done when it is kept, and with a store in the commit that writes it; its result is
 committed when all sinks have accepted it. See docs/how-to/joins.md.
 
+With `whole=True` the table has all its rows in memory, and events are in order, each with the
+newest row. None is requested before the rows of the start have come; a drain that comes earlier
+leaves all to the next run. It ends when the events have ended: then the table is read no more.
+
 What an event finds in a `database_table`, and when, is described there.
 """
 
@@ -55,6 +59,8 @@ from penstock.streams.joins.lookup_stage import LookupStage
 from penstock.streams.joins.sides import MergedSides, TableFirst
 from penstock.streams.joins.table import Table
 from penstock.streams.joins.versions import VersionedRows
+from penstock.streams.joins.whole import as_read_whole
+from penstock.streams.joins.whole_stage import ROWS_AHEAD, WholeStage
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, Picture, Placement, StageInfo
@@ -118,8 +124,9 @@ def lookup(
     identifies the stage there; the default is "lookup by ...". Results have no times of their own.
     Raises BuildError for wrong options.
 
-    In a `database_table` each event finds the row of its key as it is now; the other options but
-    `on_error` are for tables of streams.
+    In a `table` with `whole=True` each event finds the newest row of its key, once those that were
+    there at the start have come; in a `database_table`, the row as it is now. The other options but
+    `on_error` are for tables whose rows have times.
 
     >>> from penstock import event_time, for_each, from_iterable, lookup, run, table
     >>> rows = from_iterable([{"user": "ann", "at": 0, "plan": "free"}])
@@ -132,15 +139,19 @@ def lookup(
     """
     Key(by)
     check_policy(on_error, "lookup")
-    if isinstance(table, DatabaseTable):
+    is_whole = isinstance(cast(object, table), Table) and cast(Table[Any], table).whole
+    if is_whole or isinstance(table, DatabaseTable):
+        what = "table(whole=True)" if is_whole else "database_table"
         given = {"as_of": as_of is not None, "wait": wait != 0, "late": late != "skip"}
         for option, is_given in {**given, "name": name is not None}.items():
             if is_given:
                 raise BuildError(
-                    f"lookup({option}=...) is for tables of streams: a database_table has the rows "
-                    "as they are now, and no state"
+                    f"lookup({option}=...) is for tables of streams whose rows have times: a "
+                    f"{what} has the rows as they are now, and no state"
                 )
-        return _in_database(table, by, on_error)
+        if isinstance(table, DatabaseTable):
+            return _in_database(table, by, on_error)
+        return _in_whole(table, by, on_error)
     if not isinstance(cast(object, table), Table):
         raise BuildError(
             f"lookup({describe(table, 80)}): give a table(stream, by), whose rows have times, or a "
@@ -203,6 +214,44 @@ def lookup(
             options = states, commits, late, on_error, is_stored, is_timed
             stage = LookupStage(downstream, run, info, bys, rows, clock, *options)
             return TableFirst(stage, run, info, streams, prefetch)
+
+        return several(source, [table.stream], make, info)
+
+    return on_stream(read, "lookup")
+
+
+def _in_whole(
+    table: Table[Any], by: By[Any], on_error: OnError
+) -> Callable[[Flowable[Any]], Flowable[tuple[Any, Any]]]:
+    keys = key_name(by), key_name(table.by)
+    info = StageInfo(
+        "lookup",
+        f"by {keys[0]}" + ("" if keys[0] == keys[1] else f" in {keys[1]}") + ", the whole table",
+        ROWS_AHEAD,
+        "the newest row of each key is in memory",
+        routed=routed_by(on_error),
+        placement=Placement(by=by, reads=(by,)),
+        picture=Picture(calls=called_name(by)),
+        delivery=Delivery(absorbs_inputs=True),
+        untimed=True,
+        inputs=(as_read_whole(table.stream),),
+    )
+    reading = table.stream.chain()[0].info.delivery.whole
+
+    def read(source: Any) -> Any:
+        for stream in (*source.chain(), *table.stream.chain()):
+            stream.info.require_no_group(f"lookup outside, by {keys[0]}")
+
+        def make(
+            downstream: Subscriber[Any],
+            run: Run,
+            info: StageInfo,
+            *,
+            streams: Sequence[Stream[Any]],
+            prefetch: int,
+        ) -> WholeStage:
+            options = downstream, run, info, (by, table.by), on_error, reading
+            return WholeStage(*options, streams=streams, prefetch=prefetch)
 
         return several(source, [table.stream], make, info)
 

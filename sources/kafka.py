@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from socket import gethostname
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
 
@@ -266,7 +267,7 @@ def read_kafka(
         0,
         "requests as many records as there is demand",
         routed=routed_by(on_bad_record),
-        delivery=Delivery(acknowledges=True, store=offsets),
+        delivery=Delivery(acknowledges=True, store=offsets, whole=partial(_whole, settings)),
     )
 
     def attach(downstream: Subscriber[Any], run: Run) -> None:
@@ -274,6 +275,30 @@ def read_kafka(
 
     flowable: Flowable[Any] = Flowable(attach, info, values=None if records else values)
     return flowable
+
+
+def _whole(settings: ReadingSettings, come: Callable[[], object]) -> Flowable[Any]:
+    """The topics, of which one reader has all partitions, in no group."""
+    what = f"read_kafka({', '.join(settings.group.topics)!r}"
+    if settings.group.offsets is not None:
+        raise BuildError(
+            f"{what}, offsets=...): with whole=True the table is read from its first record in "
+            "every run: leave out offsets="
+        )
+    if settings.group.since == "new":
+        raise BuildError(
+            f"{what}, since='new'): with whole=True the table is read from its first record in "
+            "every run: leave out since="
+        )
+    if any(topic.startswith("^") for topic in settings.group.topics):
+        raise BuildError(f"{what}): name the topics of a table with whole=True, without `^`")
+    group = settings.group._replace(whole=come, attempts=None)
+    info = StageInfo("read_kafka", is_source=True)
+
+    def attach(downstream: Subscriber[Any], run: Run) -> None:
+        Reading(downstream, run, info, settings._replace(group=group)).start()
+
+    return Flowable(attach, info)
 
 
 def _check_offsets(offsets: Any, names: Sequence[str]) -> None:

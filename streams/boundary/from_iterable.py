@@ -64,11 +64,11 @@ def iterated(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Stream[T]:
     return Stream(attach, info)
 
 
-_AGAIN = Delivery()
+_AGAIN = Delivery(ends=True)
 
 
 def _read(given: _Given) -> Delivery:
-    return Delivery(once=given.once) if given.once else _AGAIN
+    return Delivery(once=given.once, ends=True) if given.once else _AGAIN
 
 
 class _Given:

@@ -163,6 +163,7 @@ def read_lines_as(name: str, line_format: Format[T], options: LineOptions) -> St
         delivery=Delivery(
             acknowledges=position is not None,
             continues=position is not None,
+            ends=position is None and not options.follow,
             store=marks,
             once=f"{source} is read once" if path == "-" or isinstance(path, int) else "",
         ),

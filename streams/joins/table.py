@@ -24,6 +24,9 @@ class _Table(NamedTuple, Generic[T_co]):
     """What gives the rows their times."""
     store: Store | None
     """Where the rows are kept; None: in memory."""
+    whole: bool = False
+    """Whether each process reads all rows for itself, and events wait for those of the
+    beginning."""
 
 
 # A tuple has no room for the record of its call, and a class of one has.

@@ -25,6 +25,7 @@ from penstock.streams.kafka.membership import (
 from penstock.streams.kafka.offsets.moving import MovingOffsets
 from penstock.streams.kafka.offsets.partition import Partition
 from penstock.streams.kafka.offsets.stored import StoredOffsets
+from penstock.streams.kafka.whole import WholeReader
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
@@ -39,7 +40,9 @@ _Work = Callable[[Consumer], Awaitable[Any]]
 
 def membership(run: Run, reader: Reader, settings: GroupSettings) -> Membership:
     """The partitions that a reader has: those of a member of its group, or those that go with the
-    ones of another reader of the pipeline. Raises BuildError if they cannot."""
+    ones of another reader of the pipeline, or all. Raises BuildError if they cannot."""
+    if settings.whole is not None:
+        return WholeReader(run, reader, settings, settings.whole)
     offsets, error = settings.offsets, partial(reading_error, settings)
     if offsets is None:
         return Membership(run, reader, settings, None)

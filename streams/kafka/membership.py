@@ -98,6 +98,8 @@ class GroupSettings(NamedTuple):
     attempts: int | None
     consumer: Callable[[dict[str, Any]], Consumer]
     offsets: Marks | None = None
+    whole: Callable[[], object] | None = None
+    """Called when what was there at the beginning is done, by a reader of all partitions."""
 
 
 class Reader(Origin, PartitionsWatcher, Protocol):

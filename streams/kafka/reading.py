@@ -263,7 +263,8 @@ class Reading(LeasedSource[Token]):
 
     @property
     def asks_for_ends(self) -> bool:
-        return bool(self._watchers) or not self._settings.follow
+        whole = self._settings.group.whole is not None
+        return bool(self._watchers) or not self._settings.follow or whole
 
     def hold(self, partition: Partition, by: object, /) -> None:
         self._holders.setdefault(partition, set()).add(by)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
+from copy import copy
 from typing import Any, TypeVar
 
 from penstock.streams.limits import Limiter
@@ -62,6 +63,12 @@ class Overrides:
     def in_place_of(self, stream: T) -> T:
         """The stream to attach in place of `stream`."""
         return stream if self._other is None or stream is not self._source else self._other
+
+    def with_other(self, source: object, other: Any) -> Overrides:
+        """The same changes, but for `other` in place of the stream `source`."""
+        changed = copy(self)
+        changed._source, changed._other = source, other
+        return changed
 
     def is_unique(self, stream: object, by: object) -> bool:
         """Whether the events of `stream` with the same key `by` are dropped before they come."""

@@ -148,7 +148,9 @@ def unknown_again(stages: Iterable[StageInfo]) -> Iterator[tuple[StageInfo, Stag
     first stage below it whose states are there again. The `stages` are given source first."""
     sources: dict[int, dict[int, StageInfo]] = {}
     for stage, above in with_above(stages):
-        found = {n: one for number in above for n, one in sources[number].items()}
+        # What a stage has of its inputs itself, such as the rows of a table, is not done below it.
+        read = above[:1] if stage.delivery.absorbs_inputs else above
+        found = {n: one for number in read for n, one in sources[number].items()}
         # What `stateful` without a store keeps is gone with the run.
         if hasattr(stage.delivery.store, "marks_in") and not stage.delivery.takes_again:
             for source in found.values():

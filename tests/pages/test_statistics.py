@@ -70,6 +70,7 @@ STAGES = {
     "streams/windows/stage.py:statistics": ("Operators", "`window`"),
     "streams/joins/join_stage.py:statistics": ("Operators", "`join`"),
     "streams/joins/lookup_stage.py:statistics": ("Operators", "`lookup`"),
+    "streams/joins/whole_stage.py:statistics": ("Operators", "`lookup` in a `table(whole=True)`"),
     "streams/joins/database_stage.py:statistics": ("Operators", "`lookup` in a `database_table`"),
     "streams/joins/sides.py:statistics": (
         "Operators",

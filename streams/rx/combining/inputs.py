@@ -126,7 +126,8 @@ def reading_all(
 ) -> S:
     """`source`, and one more stage, which reads it and the others.
 
-    `info.bound` is what that keeps, besides what is in the streams.
+    `info.bound` is what that keeps, besides what is in the streams, and `info.inputs` the stages of
+    the others where they are read otherwise than they are described.
     """
 
     def attach(downstream: Subscriber[Any], run: Run) -> None:
@@ -137,7 +138,7 @@ def reading_all(
 
     streams: list[Stream[Any]] = [source, *others]
     turns = any(stream.turns for stream in streams)
-    info = info._replace(inputs=columns(others))
+    info = info._replace(inputs=info.inputs or columns(others))
     flowable = source.below(attach, info, turns=turns)
     weight = max(stream.info.weight * stream.info.gathers for stream in streams)
     flowable.info = flowable.info._replace(weight=weight)

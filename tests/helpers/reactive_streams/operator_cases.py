@@ -367,6 +367,11 @@ OPERATORS = [
         lambda n: [(number, None) for number in range(n)],
     ),
     _operator(
+        "lookup in a whole table",
+        lookup(table(from_iterable([]), "key", whole=True), lambda number: number),
+        lambda n: [(number, None) for number in range(n)],
+    ),
+    _operator(
         "lookup by times",
         lookup(
             table(from_iterable([]), "key", time="at"),
