@@ -55,6 +55,17 @@ class Participant:
         if it is in none."""
         return None
 
+    def place_of(self, event: Event[Any]) -> str:
+        """The partition of an event that is in one, for messages."""
+        return f"partition {self.partition_of(event)}"
+
+    def how_to_partition(self) -> str:
+        """What to do when events of one key are in several partitions, for messages."""
+        return (
+            "Have the events partitioned by this key: write them with this key to another pipeline,"
+            " and read that"
+        )
+
     def partition_of_mark(self, name: str) -> int | None:
         """The number of the partition that a mark is written with, for such a store."""
         return None

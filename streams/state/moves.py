@@ -248,7 +248,7 @@ class Moves:
     def _partition(self, last: Change) -> int:
         """The partition of a key, by its last change."""
         cell = last.cell
-        found = cell.partition
+        found, first = cell.partition, None
         change: Change | None = last
         while change is not None:
             for one in change.root.root.all():
@@ -256,15 +256,9 @@ class Moves:
                 if partition is None:
                     continue
                 if found is None:
-                    found = partition
+                    found, first = partition, one
                 elif found != partition:
-                    first, second = sorted((found, partition))
-                    raise PenstockError(
-                        f"{self._name}: the key {describe(cell.key)} of {cell.room.name!r} has "
-                        f"events in the partitions {first} and {second}, and its state moves "
-                        "with one of them. Have the events partitioned by this key: write them "
-                        "with this key to a topic, or to another pipeline on NATS, and read that"
-                    )
+                    raise self._apart(cell, found, first, one)
             change = change.before
         if found is None:
             raise PenstockError(
@@ -274,6 +268,16 @@ class Moves:
             )
         cell.partition = found
         return found
+
+    def _apart(self, cell: Cell, number: int, first: Root | None, second: Root) -> PenstockError:
+        """The error of a key with an event that is not in the partition of its state; `first` is
+        one that is there, if it is known."""
+        found = [self._sources.place_of(one) for one in (first, second) if one is not None]
+        places = [place for place, _ in found] if first else [f"partition {number}", found[0][0]]
+        return PenstockError(
+            f"{self._name}: the key {describe(cell.key)} of {cell.room.name!r} has events in "
+            f"{' and in '.join(places)}, and its state moves with one of them. {found[-1][1]}"
+        )
 
     def marks(self, unit: Unit) -> None:
         """Put the marks of a unit to the partitions that they are of."""

@@ -71,6 +71,13 @@ class Sources:
         source = self._source_of(root)
         return None if source is None else source.partition_of(root.event)
 
+    def place_of(self, root: Root) -> tuple[str, str]:
+        """The partition of a root that is in one, and what to do if others of its key are in
+        another one, both for messages."""
+        source = self._source_of(root)
+        assert source is not None
+        return source.place_of(root.event), source.how_to_partition()
+
     def may_commit(self, root: Root) -> bool:
         """Whether the event of a root is still its source's, as far as that takes part."""
         source = self._source_of(root)

@@ -59,6 +59,11 @@ class MovingOffsets(StoredOffsets):
         self.leader = leader
         leader._followers.append(self)
 
+    @property
+    def topics(self) -> list[str]:
+        """Its own topic, and those of the ones that follow."""
+        return [one.topic for one in (self, *self._followers)]
+
     def fence(self) -> Any:
         """What proves that this is a member of the group, with the offsets of its partitions and of
         those that go with them; None if it is in none."""
@@ -225,6 +230,22 @@ class _MovingRecords(Records):
     def partition_of(self, event: Event[Any]) -> int | None:
         partition: Partition = event.token.partition
         return partition.number
+
+    def place_of(self, event: Event[Any]) -> str:
+        partition: Partition = event.token.partition
+        return f"partition {partition.number} of {partition.topic!r}"
+
+    def how_to_partition(self) -> str:
+        topics = self._offsets.leader.topics
+        many = len(topics) > 1
+        return (
+            f"Events of a key in {' and '.join(map(repr, topics))} must be in "
+            f"{'partitions of one number' if many else 'one partition'}: "
+            "written with this key, by producers with one partitioner (murmur2_random is that of "
+            "Java's clients and of write_kafka, consistent_random that of others). Where they are "
+            f"not, write all events with this key to a new topic by write_kafka(key=), and read "
+            "that, with a new store and a new group"
+        )
 
     def partition_of_mark(self, name: str) -> int | None:
         for partition in self._partitions.values():

@@ -129,6 +129,33 @@ def test_brokers_that_do_not_say_for_a_while_how_many_partitions_there_are_end_n
         run(story())
 
 
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_topics_whose_producers_place_a_key_differently_are_named(
+    is_stored: bool, run: Run
+) -> None:
+    broker, fleet = Broker(2, u=2), Fleet()
+
+    async def story() -> None:
+        one = Process(broker, fleet, pairs("t", "u"), every=0.02 if is_stored else 5)
+        await until(lambda: len(broker.owner) == 2)
+        broker.write(row(1))
+        if is_stored:
+            await until(lambda: floors(fleet) == 1)
+        broker.write(row(1), topic="u", partition=1)
+        with pytest.raises(PenstockError) as raised:
+            await one.running.wait()
+        first, second = "partition 0 of 't'", "partition 1 of 'u'"
+        places = f"partition 0 and in {second}" if is_stored else f"{second} and in {first}"
+        said = str(raised.value)
+        assert f"the key 1 of 'pairs' has events in {places}, and" in said
+        assert "Events of a key in 't' and 'u' must be in partitions of one number" in said
+        assert "murmur2_random" in said
+        assert "consistent_random" in said
+
+    with model_of(broker):
+        run(story())
+
+
 def test_topics_in_another_order_than_before_are_refused(run: Run) -> None:
     broker, fleet = Broker(u=1), Fleet()
 

@@ -104,6 +104,26 @@ def test_settings_on_which_the_promises_depend_are_refused(name: str) -> None:
             end()
 
 
+@pytest.mark.parametrize("chosen", ["consistent_random", None])
+async def test_keys_are_placed_by_the_partitioner_of_the_config(
+    chosen: str | None, kafka: Cluster
+) -> None:
+    ours, others = kafka.topic(), kafka.topic()
+    keys = [f"key {n}" for n in range(20)]
+    config = {"partitioner": chosen} if chosen else {}
+    writer = write_kafka(ours, kafka.servers, key="key", config=config)
+    await from_iterable([{"key": key} for key in keys]).to(writer).run()
+    for key in keys:
+        # The client's own default.
+        kafka.write(others, [b""], key=key.encode(), partition=-1)
+    places = [
+        {record.key(): record.partition() for record in kafka.read(topic)}
+        for topic in (ours, others)
+    ]
+    assert places[0].keys() == places[1].keys() == {key.encode() for key in keys}
+    assert (places[0] == places[1]) == (chosen is not None)
+
+
 async def test_callbacks_of_the_client_may_be_plain_or_async(kafka: Cluster) -> None:
     topic = kafka.topic()
     kafka.write(topic, [b"{}"])

@@ -269,7 +269,9 @@ def test_a_key_in_two_partitions_is_an_error_that_names_both(two: Broker, run: R
         one = Process(two, Fleet(), counting)
         two.write(b'{"n": 1, "key": "a"}', partition=0)
         two.write(b'{"n": 2, "key": "a"}', partition=1)
-        with pytest.raises(PenstockError, match=r"'a' of 'seen' .* partitions 0 and 1"):
+        with pytest.raises(
+            PenstockError, match=r"'a' of 'seen' .* partition 1 of 't' and in partition 0 of 't'"
+        ):
             await one.running.wait()
 
     run(story())
