@@ -296,6 +296,10 @@ def find_refused(
     return None
 
 
+class OfMany(CannotOpen):
+    """The states are those of many processes, and one alone was to use them."""
+
+
 def another_run(store: str) -> CannotOpen:
     """The error of a commit after another run has opened the store of this name."""
     return CannotOpen(

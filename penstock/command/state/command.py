@@ -20,9 +20,9 @@ from orjson import OPT_APPEND_NEWLINE, Fragment, JSONDecodeError, dumps, loads
 from penstock.command.output import counted, mention, put, put_one
 from penstock.command.state.text import Mark, Stage, TimeLine, as_text
 from penstock.streams.base.database_url import is_postgresql, redacted
-from penstock.streams.base.errors import BuildError, WrongType
+from penstock.streams.base.errors import BuildError, CannotOpen, WrongType
 from penstock.streams.io.kept_position import position_in
-from penstock.streams.state.backend import KeptStage, Row, Unit
+from penstock.streams.state.backend import KeptStage, OfMany, Row, Unit
 from penstock.streams.state.changes import END, is_over
 from penstock.streams.state.codec import key_in, key_of, timers_in
 from penstock.streams.state.store import backend_at
@@ -67,7 +67,7 @@ def _opened(path: str, action: str, kafka_config: str | None) -> Generator[Backe
     try:
         if action in _WRITING and path.lower().startswith("kafka://"):
             # It is refused, and before all of it is read.
-            store.open()
+            _open(store, path, action)
         # Opened to read first: to open for writing creates a store where there is none.
         store.open_to_read()
         if action in _WRITING:
@@ -78,10 +78,26 @@ def _opened(path: str, action: str, kafka_config: str | None) -> Generator[Backe
                 # Of a shared one it deletes the states of all partitions.
                 assert isinstance(store, PostgreSQL)
                 store.formats = FORMATS
-            store.open()
+            _open(store, path, action)
         yield store
     finally:
         store.close()
+
+
+def _open(store: Backend, path: str, action: str) -> None:
+    """Open a store for writing. Raises CannotOpen."""
+    try:
+        store.open()
+    except OfMany:
+        other = "and not changed. To begin anew, give the pipeline a store of another name"
+        if is_postgresql(path):
+            other = "and drop deletes those of a stage when no process runs"
+        raise CannotOpen(
+            f"state {action}: the states in {redacted(path)} are those of many processes, "
+            "and each changes those of its partitions. They can be read here (show, peek, export, "
+            f"backup), {other}. To change the state of a key, send the pipeline an event with this "
+            "key that does."
+        ) from None
 
 
 # Reading.

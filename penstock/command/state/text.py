@@ -51,7 +51,10 @@ def as_text(name: str, stages: list[Stage], marks: list[Mark], times: list[TimeL
     if stages:
         of_stages = ("stage", "by", "version", "keys", "bytes", "next timer (UTC)")
         lines += aligned([of_stages, *map(_stage, stages)], texts=2)
-    if marks:
+    if all(one.lines is one.bytes is None for one in marks):
+        # As partitions of NATS, of which `penstock status` shows the progress.
+        lines += aligned([("done",), *((one.partition,) for one in marks)]) if marks else []
+    else:
         of_marks = ("done", "lines", "bytes", "and lines", "waits for")
         lines += aligned([of_marks, *map(_mark, marks)])
     if times:

@@ -23,7 +23,14 @@ from typing import Any, TypeVar
 
 from penstock.streams.base.errors import CannotOpen
 from penstock.streams.io.file_lock import locked
-from penstock.streams.state.backend import MOST_OVER, KeptStage, Row, Unit, another_run
+from penstock.streams.state.backend import (
+    MOST_OVER,
+    KeptStage,
+    OfMany,
+    Row,
+    Unit,
+    another_run,
+)
 from penstock.streams.state.copy import Copy
 from penstock.streams.state.jetstream.background import Background
 from penstock.streams.state.jetstream.messages import New
@@ -135,7 +142,7 @@ class JetStream(Streaming):
         self._call(self._stream.open(makes=True))
         self._open_copy()
         if set(self._call(self._stream.heads())) - {WHOLE}:
-            raise CannotOpen(
+            raise OfMany(
                 f"The states in {self._stream.where} move with the partitions of a pipeline on many"
                 " machines: run it there, or give one that runs in one process another store."
             )

@@ -23,6 +23,7 @@ from penstock.streams.state.backend import (
     KeptStage,
     Moved,
     NotNow,
+    OfMany,
     Restoring,
     Row,
     Unit,
@@ -54,7 +55,7 @@ class Kafka:
         standby: bool = False,
     ) -> None:
         self.database: tuple[Any, ...] | None = ("kafka", servers)
-        self._topic = Topic(servers, topic, config or {})
+        self._topic = Topic(servers, topic, config or {}, is_looked_at=local is None)
         # Who only reads has a folder for as long as it is open.
         self._temporary = None if local else TemporaryDirectory(prefix="penstock-")
         self._folder = local or cast(TemporaryDirectory[str], self._temporary).name
@@ -87,9 +88,8 @@ class Kafka:
 
     def open(self) -> None:
         if self._temporary is not None:
-            raise CannotOpen(
-                f"The states in the topic {self._topic.name!r} can be read here, and not changed: "
-                "they are those of the members of a group, and each changes those of its partitions"
+            raise OfMany(
+                f"The states in the topic {self._topic.name!r} are those of the members of a group."
             )
         try:
             os.makedirs(self._folder, exist_ok=True)

@@ -28,6 +28,8 @@ MOST_BYTES = 16 * 1024 * 1024
 _ANSWER = 10.0
 _PATIENCE = 120.0
 _PAUSE = 0.2
+# Seconds after which somebody who looks is told that no broker has answered.
+_LOOK = 6.0
 # Seconds for which errors of connections are waited for at a time.
 _STEP = 0.1
 # Seconds after which it is said what is waited for.
@@ -43,7 +45,9 @@ def _never() -> bool:
 class Topic:
     """A changelog on these `servers`."""
 
-    def __init__(self, servers: str, name: str, config: Mapping[str, Any]) -> None:
+    def __init__(
+        self, servers: str, name: str, config: Mapping[str, Any], *, is_looked_at: bool = False
+    ) -> None:
         self.name = name
         self._servers = servers
         self._config = {
@@ -52,6 +56,8 @@ class Topic:
             "log_level": 0,
             **config,
         }
+        # Seconds for which a first answer is waited for.
+        self._patience = _LOOK if is_looked_at else _PATIENCE
         # Whether a broker has ever answered; and why none accepts the client, as one has said.
         self._is_known = False
         self._refusal = ""
@@ -132,6 +138,7 @@ class Topic:
     def _result(self, admin: Any, answer: Any) -> Any:
         """The result of a request. Raises CannotOpen as soon as it is known that no broker accepts
         the client, which the request itself is not answered."""
+        until = monotonic() + self._patience
         while not (self._is_known or answer.done()):
             admin.poll(_STEP)
             if self._refusal:
@@ -140,6 +147,8 @@ class Topic:
                     f"the certificate ({self._refusal}). Correct security.protocol, sasl.* or "
                     "ssl.* in config=, or in the file of --kafka-config."
                 )
+            if monotonic() > until:
+                raise _NotYet("no broker has answered")
         return answer.result()
 
     def _made(self, admin: Any) -> tuple[str, int]:
@@ -282,7 +291,7 @@ class Topic:
                         f"The topic {self.name!r} on {self._servers} cannot be used: {why}."
                     ) from raised
             waited = monotonic() - began
-            if waited > _PATIENCE:
+            if waited > (_PATIENCE if self._is_known else self._patience):
                 raise CannotOpen(
                     f"The topic {self.name!r} on {self._servers}: waited {waited:.0f} s for {what} "
                     f"({why})."

@@ -34,6 +34,7 @@ from penstock.streams.state.backend import (
     Columns,
     KeptStage,
     NotWritten,
+    OfMany,
     PartsRefused,
     Row,
     Unit,
@@ -440,8 +441,9 @@ class PostgreSQL:
         if len(found) != 1 or found[0] not in FORMATS:
             raise other_format(self._name, found[0] if found else "unknown", _FORMAT)
         if formats and found[0] not in formats:
-            raise CannotOpen(
-                f"The store {self._name} was made with shared={found[0] == SHARED_FORMAT}, which "
+            is_shared = found[0] == SHARED_FORMAT
+            raise (OfMany if is_shared else CannotOpen)(
+                f"The store {self._name} was made with shared={is_shared}, which "
                 "cannot be changed: use it like that, or another store; one in another schema has "
                 "a URL with ?options=-csearch_path%3DSCHEMA."
             )

@@ -244,5 +244,9 @@ def test_the_command_shows_and_deletes_the_states_of_all_partitions(
     assert main(["state", "export", postgres]) == 0
     assert capsys.readouterr().out.count('"one"') == 2
     backend.close()
+    assert main(["state", "set", postgres, "--stage", "one", "--key", "1", "--state", "2"]) == 2
+    said = capsys.readouterr().err
+    assert "are those of many processes, and each changes those of its partitions" in said
+    assert "and drop deletes those of a stage when no process runs" in said
     assert main(["state", "drop", postgres, "--stage", "one"]) == 0
     assert opened(postgres, 0, 1).size("one") == (0, 0)

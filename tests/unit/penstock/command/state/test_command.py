@@ -15,6 +15,7 @@ from penstock.streams.delivery.text import text_of
 from penstock.streams.io.kept_position import ABOUT
 from penstock.streams.nats.client.server import Servers
 from penstock.streams.state.backend import KeptStage, Row, Unit
+from penstock.streams.state.jetstream.moving import MovingJetStream
 from penstock.streams.state.postgresql.backend import PostgreSQL
 from penstock.streams.state.rocks import Rocks
 from penstock.streams.state.sqlite import SQLite
@@ -120,8 +121,8 @@ def test_the_stages_are_shown_and_how_far_each_source_is_done(
         "stage by version keys bytes next timer (UTC)",
         f"visits user 1 4 {size} 2026-01-01 00:00:00",
         "alarms device 3 0 0 -",
-        "done lines bytes and lines waits for",
-        "table jobs - - - -",
+        "done",
+        "table jobs",
     ]
 
 
@@ -485,14 +486,58 @@ def test_changes_of_a_changelog_are_refused_before_brokers_are_asked(
     word, *options = action
     result = penstock("state", word, "kafka://127.0.0.1:1/counts", *options)
     assert result.status == 2
-    assert "The states in the topic 'counts' can be read here, and not changed" in result.err
+    assert result.err == (
+        f"penstock: state {word}: the states in kafka://127.0.0.1:1/counts are those of "
+        "many processes, and each changes those of its partitions. They can be read here (show, "
+        "peek, export, backup), and not changed. To begin anew, give the pipeline a store of "
+        "another name. To change the state of a key, send the pipeline an event with this key that "
+        "does.\n"
+    )
+
+
+def test_brokers_that_do_not_answer_are_soon_given_up_by_who_only_looks(
+    penstock: Penstock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.streams.state.kafka.topic._LOOK", 0.1)
+    result = penstock("state", "show", "kafka://127.0.0.1:1/counts")
+    assert result.status == 2
+    assert "The topic 'counts' on 127.0.0.1:1: waited " in result.err
+    assert "s for the brokers to say its partitions (no broker has answered)." in result.err
+
+
+def test_states_of_many_workers_on_nats_can_be_looked_at_and_not_changed(
+    penstock: Penstock, server: Servers, tmp_path: Path
+) -> None:
+    url = f"{server.urls[0]}/{tmp_path.name}"
+    backend = MovingJetStream(url)
+    backend.open()
+    for number in range(2):
+        backend.adopt(number, 2)
+    backend.declare([KeptStage("visits", "user", 1)])
+    marks = {
+        number: Unit(marks={f"nats clicks/{number}": b'{"born":"","floor":3,"above":""}'})
+        for number in range(2)
+    }
+    backend.commit(Unit(partitions=marks))
+    backend.close()
+    # What is done of a partition is in numbers that say nothing to a reader: status shows it.
+    assert shown(penstock("state", "show", url).out)[-3:] == [
+        "done",
+        "nats clicks/0",
+        "nats clicks/1",
+    ]
+    for words in (("set", "--key", "a", "--state", "1"), ("drop", "--stage", "visits")):
+        result = penstock("state", words[0], url, *words[1:])
+        assert result.status == 2
+        assert f"the states in {url} are those of many processes" in result.err
+        assert "To begin anew, give the pipeline a store of another name." in result.err
 
 
 def test_a_setting_that_the_client_does_not_take_is_named(
     penstock: Penstock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # No broker is asked; without the setting it would be, for as long.
-    for seconds in ("_ANSWER", "_PATIENCE"):
+    for seconds in ("_ANSWER", "_LOOK"):
         monkeypatch.setattr(f"penstock.streams.state.kafka.topic.{seconds}", 0.1)
     file = tmp_path / "client.properties"
     file.write_text("nonsense=1\n")
