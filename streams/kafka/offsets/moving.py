@@ -241,10 +241,10 @@ class _MovingRecords(Records):
         return (
             f"Events of a key in {' and '.join(map(repr, topics))} must be in "
             f"{'partitions of one number' if many else 'one partition'}: "
-            "written with this key, by producers with one partitioner (murmur2_random is that of "
-            "Java's clients and of write_kafka, consistent_random that of others). Where they are "
-            f"not, write all events with this key to a new topic by write_kafka(key=), and read "
-            "that, with a new store and a new group"
+            "written with this key, to as many partitions since the first event, by producers with "
+            "one partitioner (murmur2_random is that of Java's clients and of write_kafka, "
+            "consistent_random that of others). Where they are not, write all events with this key "
+            "to a new topic by write_kafka(key=), and read that, with a new store and a new group"
         )
 
     def partition_of_mark(self, name: str) -> int | None:
