@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from penstock.streams.base.errors import BuildError, PenstockError
+from penstock.streams.base.keys import all_events
 from penstock.streams.protocol.acknowledgement import roots
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.numbering import all_stages, with_above
@@ -44,7 +45,8 @@ def refuse_to_absorb(stage: StageInfo, above: Sequence[StageInfo]) -> None:
 
 def refuse_other_store(stage: StageInfo, above: Sequence[StageInfo]) -> None:
     """Raise BuildError if `stage` keeps states elsewhere than a stage above it, or than the source
-    keeps what is done: after a crash only one of them would have an event.
+    keeps what is done: after a crash only one of them would have an event. So it does if its one
+    state is of all events, in a store whose states move with partitions.
 
     `above` are the stages above it, source first. Time: O(n) in these for a stage with states and
     where streams meet, else O(1).
@@ -64,6 +66,12 @@ def refuse_other_store(stage: StageInfo, above: Sequence[StageInfo]) -> None:
             )
             raise BuildError(_two_stores(first, second))
         return
+    if stage.placement.by is all_events and getattr(store, "moves", False):
+        raise BuildError(
+            f"{stage} has one state for all events, so that one process would have them all, and "
+            f"the states in {store.name} move with the partitions of the events: give it by=, a "
+            "constant if there is only one partition, or a store that one process uses"
+        )
     for other in others:
         if other.delivery.enlists and hasattr(store, "marks_in"):
             continue

@@ -12,6 +12,7 @@ from penstock.command.pipelines.run import end_of, loaded, tell
 from penstock.streams.pipelines.pipeline import Pipeline, new_event_loop
 from penstock.streams.pipelines.running import Report
 from penstock.streams.runtime.process.os_signals import drain_on_signals
+from penstock.streams.stages.forgetting import refuse_engine
 
 __all__ = ["call"]
 
@@ -27,6 +28,9 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     )
     broker = broker_of(options)
     pipeline = loaded(options.file, settings)
+    # As of `run`, before anything is stored that no worker could process.
+    infos = (stream.info for stream in pipeline.flowable.chain())
+    refuse_engine(infos, moves_states=broker.moves_states)
     broker.prepare(pipeline)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         report, stored = runner.run(_publish(broker, pipeline, settings.drain_deadline))

@@ -124,6 +124,26 @@ def shelf(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> type[Shelf]:
     return Shelf
 
 
+def test_nothing_is_stored_for_a_pipeline_that_cannot_be_run_there(
+    penstock: Penstock, shelf: type[Shelf], tmp_path: Path
+) -> None:
+    (tmp_path / "events.jsonl").write_text('{"n": 1}\n', encoding="utf-8")
+    (tmp_path / "pipe.py").write_text(
+        "from penstock import Store, read_jsonl, stateful, write_jsonl\n"
+        "def count(n, event):\n"
+        "    return n + 1, [n]\n"
+        "counts = stateful(count, 'n', start=0, store=Store('n.state'))\n"
+        "pipeline = read_jsonl().pipe(counts).to(write_jsonl())\n",
+        encoding="utf-8",
+    )
+    fed = penstock("publish", "pipe.py", "--on", "shelf://top", "--input", "events.jsonl")
+    ran = penstock("run", "pipe.py", "--on", "shelf://top")
+    assert (fed.status, ran.status) == (2, 2)
+    assert fed.err == ran.err
+    assert "has a store that one process uses" in fed.err
+    assert shelf.events == []
+
+
 def test_a_pipeline_is_fed_run_and_seen_on_a_broker_that_nobody_else_knows(
     penstock: Penstock, shelf: type[Shelf], tmp_path: Path
 ) -> None:

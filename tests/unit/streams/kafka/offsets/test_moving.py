@@ -22,6 +22,7 @@ from penstock import (
     agg,
     collect,
     event_time,
+    monitor,
     ops,
     read_kafka,
     stateful,
@@ -641,6 +642,15 @@ def test_states_move_with_the_partitions_of_one_topic(two: Broker, run: Run) -> 
     read: Any = read_kafka
     with pytest.raises(BuildError, match="move with the partitions of one topic"):
         read(["t", "u"], "g", offsets=store)
+
+    for of_all in (
+        window(tumbling(10), agg.count(), store=store),
+        monitor("G true", store=store),
+    ):
+        timed = _source(store).pipe(event_time("at"))
+        with pytest.raises(BuildError, match="one state for all events, so that one process"):
+            timed.pipe(of_all)
+    timed.pipe(window(tumbling(10), agg.count(), by=lambda event: 0, store=store))
 
     async def story() -> None:
         other = read("t", "other", offsets=store)
