@@ -239,7 +239,8 @@ def publishing(source: Flowable[Any], publisher: Publisher, layout: Layout) -> P
         if layout.key is None:
             sent = source.pipe(one)
         else:
-            sent = source.pipe(group_by(layout.key), spread(), one)
+            grouped = _named("publish by key", source.pipe(group_by(layout.key)))
+            sent = grouped.pipe(spread(), one)
     elif layout.key is None and layout.identity is None:
         sent = source.pipe(lists, several)
     else:
@@ -250,12 +251,14 @@ def publishing(source: Flowable[Any], publisher: Publisher, layout: Layout) -> P
             # In each partition one message is under way while the next one is filled.
             buffer=2 * len(layout.numbers) * (layout.batch or 1),
         )
-        sent = source.pipe(
-            groups,
-            spread(),
-            several,
-        )
+        sent = _named("publish by partition", source.pipe(groups)).pipe(spread(), several)
     return sent.to(for_each(_done))
+
+
+def _named(name: str, flow: Flowable[Any]) -> Flowable[Any]:
+    """The stream, whose stage warnings name so: it is in no file of the user."""
+    flow.info = flow.info._replace(name=name)
+    return flow
 
 
 def _done(_: object) -> None:

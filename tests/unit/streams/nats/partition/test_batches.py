@@ -71,6 +71,29 @@ def test_as_many_messages_as_there_are_partitions_are_filled_at_once(run: Run) -
     assert report.statistics["closed_early"] == {}
 
 
+@pytest.mark.parametrize("batch", [None, 16])
+def test_a_warning_of_what_waits_to_be_published_names_no_stage_that_nobody_wrote(
+    batch: int | None, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    layout = Layout("p", None, "id", partitions=2, batch=batch)
+
+    class Publisher:
+        def partition_of(self, value: dict[str, int]) -> int:
+            return 0
+
+        async def publish(self, value: dict[str, int]) -> None:
+            await asyncio.sleep(0.01)
+
+        async def publish_all(self, values: list[dict[str, int]]) -> None:
+            await asyncio.sleep(0.1)
+
+    untyped: Any = Publisher()
+    report = run(publishing(from_iterable([{"id": 0}] * 5000), untyped, layout).run())
+    assert report.statistics["finished"] == 5000
+    what = "partition" if batch else "key"
+    assert [text.partition(":")[0] for text in caplog.messages] == [f"stage 2 'publish by {what}'"]
+
+
 @pytest.mark.parametrize(
     "body",
     [
