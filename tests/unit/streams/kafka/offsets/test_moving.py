@@ -643,12 +643,12 @@ def test_states_move_with_the_partitions_of_one_topic(two: Broker, run: Run) -> 
     with pytest.raises(BuildError, match="move with the partitions of one topic"):
         read(["t", "u"], "g", offsets=store)
 
+    timed = _source(store).pipe(event_time("at"))
     of_all: list[Any] = [
         window(tumbling(10), agg.count(), store=store),
         monitor("G true", store=store),
     ]
     for stage in of_all:
-        timed = _source(store).pipe(event_time("at"))
         with pytest.raises(BuildError, match="one state for all events, so that one process"):
             timed.pipe(stage)
     timed.pipe(window(tumbling(10), agg.count(), by=lambda event: 0, store=store))
