@@ -52,6 +52,7 @@ class Timers:
         self._pushed = 0
         # Whether there are any that are due later.
         self._is_more = not has_all
+        self._restarts = 0
 
     def __len__(self) -> int:
         return len(self._looks)
@@ -74,6 +75,7 @@ class Timers:
         self._heap.clear()
         self._looks.clear()
         self._until, self._is_more = -inf, True
+        self._restarts += 1
 
     def next(self) -> float | None:
         """The time of the next check, in seconds since 1970; None if there is no timer."""
@@ -118,15 +120,19 @@ class Timers:
 
     def reading(self) -> tuple[Callable[[], Found], Callable[[Found], None]]:
         """A function that reads timers from the store, in any thread as `States.read`, and one for
-        its result. No timer may change in between."""
+        its result. No timer may change in between, except by a `restart`."""
         after, until = self._until, self.now + _AHEAD
         # They may be committed when the store was read already.
         uncommitted = self._states.uncommitted()
+        restarts = self._restarts
 
         def read() -> Found:
             return _found(self._states, after, until)
 
         def add(found: Found) -> None:
+            if restarts != self._restarts:
+                # States have come or gone since: it is read again.
+                return
             self._until, self._is_more = found.until, found.is_more
             for due, text in found.due:
                 if due < found.until:

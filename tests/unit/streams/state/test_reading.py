@@ -209,6 +209,28 @@ def test_a_timer_that_is_committed_while_others_are_read_is_not_missed() -> None
     assert timers.first() == "a"
 
 
+def test_timers_that_come_with_a_partition_while_others_are_read_are_not_missed() -> None:
+    backend, stage = Memory(), KeptStage("one", "key", 1)
+    backend.declare([stage])
+    states = States(
+        *(StageInfo("stateful"), backend, stage, decoder(None), 0, None, {}, 100, lambda: 0.0)
+    )
+    timers = Timers(states)
+    timers.now = 0.0
+    read, add = timers.reading()
+    found = read()
+    backend.commit(Unit(rows={"one": [Row(b'"a"', b"1", 1, b'{"alarm": 5.0}', 5.0)]}))
+    timers.restart()
+    add(found)
+    assert timers.next() is not None
+    assert timers.is_behind
+    read, add = timers.reading()
+    add(read())
+    timers.now = 6.0
+    assert timers.is_due
+    assert timers.first() == "a"
+
+
 def test_a_number_too_large_for_json_that_migrate_has_made_is_not_written() -> None:
     backend, stage = Memory(), KeptStage("one", "key", 2)
     backend.declare([stage])
