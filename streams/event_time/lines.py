@@ -96,9 +96,7 @@ class TimeLines:
         """The time up to which all events have arrived, or are late. It goes back only when a
         partition comes that is behind, with its states."""
         self.is_back = False
-        first = first_term(self._lines())
-        on_their_way = min((line.on_its_way() for line in self._lines()), default=inf)
-        watermark = min(first, on_their_way)
+        watermark = self._reached()
         if watermark > self._watermark:
             self._watermark = watermark
             if self._commits is not None:
@@ -112,6 +110,10 @@ class TimeLines:
                     del self._held[line]
                     line.let_go(self)
         return self._watermark
+
+    def _reached(self) -> float:
+        on_their_way = min((line.on_its_way() for line in self._lines()), default=inf)
+        return min(first_term(self._lines()), on_their_way)
 
     def went_back(self) -> None:
         """A partition has come with its states, and may be behind those that were here."""
@@ -156,6 +158,9 @@ class TimeLines:
         active = [line for line in lines if not line.is_silent]
         wait = min((line.silence_until(due or 0.0) for line in active or lines), default=inf)
         if wait == inf:
+            # Since the stage has looked at the watermark, silence may have brought it there.
+            if due is not None and lines and not active and self._reached() >= due:
+                self._soon(1)
             return
         wait += _MOMENT
         rings_at = self._run.now() + wait

@@ -22,7 +22,7 @@ from penstock import (
 )
 from penstock.streams.event_time import line
 from penstock.streams.event_time.lines import TimeLines
-from penstock.streams.testing import run_virtual
+from penstock.streams.testing import VirtualTimeLoop, run_virtual
 
 LEAD = 20
 
@@ -97,6 +97,41 @@ def test_a_silent_source_that_is_ahead_is_looked_at_no_more_often(
         assert found == []
         await asyncio.sleep(20)
         assert [one.start for one in found] == [100, 1000]
+        running.cancel()
+
+    run_virtual(main())
+
+
+def test_the_last_silence_that_begins_while_the_alarm_is_set_closes_windows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Time goes on between a look at the watermark and the alarm."""
+    ring_at = TimeLines.ring_at
+
+    def later(lines: TimeLines, due: float | None) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        # When both sources are nearly silent.
+        if loop.time() > 4:
+            loop.advance(0.001)
+        ring_at(lines, due)
+
+    monkeypatch.setattr(TimeLines, "ring_at", later)
+    found: list[Any] = []
+
+    async def main() -> None:
+        one, other = inbox(10), inbox(10)
+        first, second = (
+            box.pipe(event_time("at", lateness=5, idle=5, max_ahead=None)) for box in (one, other)
+        )
+        windows = window(tumbling(10), agg.count(), by=lambda event: event["at"] // 10)
+        running = first.pipe(ops.merge(second), windows).to(collect(found)).start()
+        await one.put({"at": 99})
+        await one.put({"at": 100})
+        await asyncio.sleep(0.0005)
+        await other.put({"at": 100})
+        await asyncio.sleep(60)
+        assert [(one.start, one.value) for one in found] == [(90, 1), (100, 2)]
         running.cancel()
 
     run_virtual(main())
