@@ -16,7 +16,7 @@ from penstock.streams.state.backend import NotNow, Unit
 from penstock.streams.testing.fleet import Fleet, FleetMember
 from tests.helpers.kafka.model import Broker, Member
 
-__all__ = ["Build", "Process", "Walk", "floors", "until"]
+__all__ = ["Build", "Mortal", "Process", "Walk", "floors", "until"]
 
 Build = Callable[[Store, dict[str, Any]], Flowable[Any]]
 """What a process does with its store and the settings of its clients."""
@@ -39,8 +39,16 @@ class Mortal(FleetMember):
 class Process:
     """A member of the group, with a store of the fleet."""
 
-    def __init__(self, broker: Broker, fleet: Fleet, build: Build, every: float = 0.02) -> None:
-        self.backend = Mortal(fleet)
+    def __init__(
+        self,
+        broker: Broker,
+        fleet: Fleet,
+        build: Build,
+        *,
+        every: float = 0.02,
+        backend: type[Mortal] = Mortal,
+    ) -> None:
+        self.backend = backend(fleet)
         self.store = Store.of(self.backend, "fleet", every=every)
         self.found: list[Any] = []
         self._broker = broker
@@ -141,5 +149,6 @@ class Walk:
             with suppress(TimeoutError):
                 await until(is_done, patience=60)
                 break
+        assert is_done()
         for process in self.processes:
             await process.running.drain(10)

@@ -8,7 +8,8 @@ import json
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from penstock import (
     Fixed,
-    Pipeline,
+    Flowable,
     Store,
     adaptive_flat_map,
     agg,
@@ -30,13 +31,14 @@ from penstock import (
     window,
 )
 from penstock.streams.base.errors import BuildError, CannotOpen, PenstockError
-from penstock.streams.kafka.offsets.stored import Done, done_in
-from penstock.streams.state.backend import Moved, NotNow, Restoring, Unit
+from penstock.streams.state.backend import Moved, Restoring
 from penstock.streams.state.codec import key_in
 from penstock.streams.state.commits import Commits
 from penstock.streams.testing import run_virtual
 from penstock.streams.testing.fleet import Fleet, FleetMember
 from penstock.streams.testing.plugin import Run
+from tests.helpers.kafka import fleet as fleets
+from tests.helpers.kafka.fleet import Mortal, floors, until
 from tests.helpers.kafka.metadata import said_in
 from tests.helpers.kafka.model import Broker, model_of
 from tests.helpers.walks import seeds
@@ -48,22 +50,8 @@ def two() -> Iterator[Broker]:
         yield made
 
 
-class Mortal(FleetMember):
-    """The backend of a process that may be killed, and that commits nothing while its group does
-    not know it, as with a changelog of Kafka."""
-
-    is_dead = False
-
-    def commit(self, unit: Unit) -> None:
-        if self.is_dead:
-            raise CannotOpen("killed")
-        if unit.partitions and not any(places for _, places in unit.fences):
-            raise NotNow("this member is not in the group now")
-        super().commit(unit)
-
-
-class Process:
-    """A member of the group, with a store of the fleet."""
+class Process(fleets.Process):
+    """A member of the group that reads the topic `t`, with stages that get its store."""
 
     def __init__(
         self,
@@ -73,32 +61,16 @@ class Process:
         every: float = 0.02,
         backend: type[Mortal] = Mortal,
     ) -> None:
-        self.backend = backend(fleet)
-        self.store = Store.of(self.backend, "fleet", every=every)
-        self.found: list[Any] = []
-        self._broker = broker
-        before = len(broker.clients)
-        pipeline: Pipeline = (
-            _source(self.store)
-            .pipe(*(stage(self.store) for stage in stages))
-            .to(collect(self.found))
-        )
-        self.running = pipeline.start()
-        self._place = before
-
-    @property
-    def member(self) -> Any:
-        return self._broker.clients[self._place]
-
-    def kill(self) -> None:
-        self.backend.is_dead = True
-        self.member.kill()
-        self.running.cancel()
+        build = partial(read_through, stages)
+        super().__init__(broker, fleet, build, every=every, backend=backend)
 
 
-def _source(store: Store) -> Any:
+def read_through(
+    stages: Sequence[Any], store: Store, config: dict[str, Any] | None = None
+) -> Flowable[Any]:
     read: Any = read_kafka
-    return read("t", "g", offsets=store, retry_after=0.1)
+    source: Flowable[Any] = read("t", "g", offsets=store, retry_after=0.1, config=config)
+    return source.pipe(*(stage(store) for stage in stages))
 
 
 def counting(store: Store) -> Any:
@@ -114,18 +86,6 @@ def numbered(n: int, keys: int) -> bytes:
 
 def states(fleet: Fleet, stage: str = "seen") -> dict[Any, Any]:
     return {key_in(key): json.loads(state) for key, state in fleet.states(stage).items()}
-
-
-def floors(fleet: Fleet) -> int:
-    """The records that are done, of all partitions."""
-    done = [done_in(mark) for one in fleet.partitions.values() for mark in one.marks.values()]
-    return sum(one.floor for one in done if isinstance(one, Done))
-
-
-async def until(true: Any, patience: float = 600) -> None:
-    async with asyncio.timeout(patience):
-        while not true():  # noqa: ASYNC110 - many things may make it true
-            await asyncio.sleep(0.05)
 
 
 def test_a_topic_that_gets_more_partitions_ends_the_run_with_both_numbers(
@@ -338,27 +298,18 @@ def test_commits_are_made_while_many_partitions_are_restored() -> None:
         asyncio.run(story())
 
 
-class Walk:
-    """Random members that come, go, are killed, and are given up while they go on."""
+class Walk(fleets.Walk):
+    """Random members that count the events of each key in a list."""
 
     def __init__(self, seed: int) -> None:
-        self.draw = draw = random.Random(seed)
+        draw = random.Random(seed)
         self.partitions = draw.randint(1, 4)
         self.keys = self.partitions * draw.randint(1, 3)
         self.count = draw.randint(10, 150)
-        self.every = draw.choice([0.0, 0.02, 0.3])
         self.timers, self.slow = draw.random() < 0.5, draw.random() < 0.7
         self.is_behind = draw.random() < 0.3
         """Whether the states are behind a stage that changes the order."""
-        self.broker = Broker(partitions=self.partitions)
-        late = draw.choice([0.0, 0.0, 0.05, 0.7])
-        self.broker.naming = lambda: draw.random() * late
-        self.fleet = Fleet()
-        refuses = draw.choice([0.0, 0.0, 0.1, 0.5])
-        self.fleet.refuse = lambda: draw.random() < refuses
-        self.processes: list[Process] = []
-        self.found: list[list[Any]] = []
-        """What the sinks of each process got."""
+        super().__init__(draw, Broker(partitions=self.partitions))
 
     def body(self, n: int) -> bytes:
         return numbered(n, self.keys)
@@ -385,46 +336,22 @@ class Walk:
 
         return adaptive_flat_map(work, Fixed(4))
 
-    def start(self) -> None:
+    def stages(self) -> list[Any]:
         stages = [self._stage, self._work]
-        if self.is_behind:
-            stages.reverse()
-        self._start(*stages)
+        return stages[::-1] if self.is_behind else stages
 
-    def _start(self, *stages: Any) -> None:
-        process = Process(self.broker, self.fleet, *stages, every=self.every)
-        self.processes.append(process)
-        self.found.append(process.found)
+    def build(self, store: Store, config: dict[str, Any]) -> Flowable[Any]:
+        return read_through(self.stages(), store, config)
 
     async def story(self) -> None:
-        draw = self.draw
-        self.start()
-        n = 0
-        while n < self.count or draw.random() < 0.5:
-            for _ in range(draw.randint(0, 8)):
-                if n < self.count:
-                    self.broker.write(self.body(n), partition=n % self.partitions)
-                    n += 1
-            await asyncio.sleep(draw.choice([0, 0.01, 0.1, 1, 5]))
-            step = draw.random()
-            if step < 0.25 and len(self.processes) < 4:
-                self.start()
-            elif step < 0.4 and self.processes:
-                process = self.processes.pop(draw.randrange(len(self.processes)))
-                process.kill()
-            elif step < 0.5 and self.processes:
-                process = self.processes.pop(draw.randrange(len(self.processes)))
-                await process.running.drain(5)
-            elif step < 0.65 and self.processes:
-                member = draw.choice(self.processes).member
-                if member in self.broker.members:
-                    self.broker.expire(member)
-        if not self.processes:
-            self.start()
-        await until(lambda: floors(self.fleet) == self.count)
-        await until(self.is_done)
-        for process in self.processes:
-            await process.running.drain(10)
+        def write(n: int) -> None:
+            self.broker.write(self.body(n), partition=n % self.partitions)
+
+        writes = [partial(write, n) for n in range(self.count)]
+        await self.run(writes, lambda _: None, self._has_all)
+
+    def _has_all(self) -> bool:
+        return floors(self.fleet) == self.count and self.is_done()
 
     def is_done(self) -> bool:
         """Whether all has happened that the events bring about."""
@@ -476,8 +403,8 @@ class WindowWalk(Walk):
         self._written[key, at // 10 * 10] += 1
         return b'{"key": %d, "at": %d}' % (key, at)
 
-    def start(self) -> None:
-        self._start(timed, counted, self._work)
+    def stages(self) -> list[Any]:
+        return [timed, counted, self._work]
 
     def _closed(self) -> Counter[tuple[int, int]]:
         """The windows that each member closes, whichever partitions it has, and their counts."""
@@ -485,12 +412,11 @@ class WindowWalk(Walk):
         return Counter({one: n for one, n in self._written.items() if one[1] + 10 <= least})
 
     def is_done(self) -> bool:
-        found = {(one.key, one.start) for each in self.found for one in each}
+        found = {(one.key, one.start) for one in self.results()}
         return found >= set(self._closed())
 
     def check(self) -> None:
-        results = [one for each in self.found for one in each]
-        for one in results:
+        for one in self.results():
             assert one.value == self._written[one.key, one.start], (one, self._at)
 
 
@@ -643,7 +569,7 @@ def test_states_move_with_the_partitions_of_one_topic(two: Broker, run: Run) -> 
     with pytest.raises(BuildError, match="move with the partitions of one topic"):
         read(["t", "u"], "g", offsets=store)
 
-    timed = _source(store).pipe(event_time("at"))
+    timed = read_through([], store).pipe(event_time("at"))
     of_all: list[Any] = [
         window(tumbling(10), agg.count(), store=store),
         monitor("G true", store=store),
@@ -655,7 +581,7 @@ def test_states_move_with_the_partitions_of_one_topic(two: Broker, run: Run) -> 
 
     async def story() -> None:
         other = read("t", "other", offsets=store)
-        pipeline = _source(store).pipe(ops.merge(other), counting(store)).to(collect([]))
+        pipeline = read_through([], store).pipe(ops.merge(other), counting(store)).to(collect([]))
         with pytest.raises(BuildError, match="with the same store, in the group 'g'"):
             await pipeline.run()
 
