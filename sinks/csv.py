@@ -37,7 +37,7 @@ from penstock.streams.io.compression import check_suffix
 from penstock.streams.io.csv_encoding import RowEncoder
 from penstock.streams.io.csv_end import first_row
 from penstock.streams.io.inputs.csv_format import check_delimiter
-from penstock.streams.io.line_writer import LineWriting, described
+from penstock.streams.io.line_sinks import described, writing
 from penstock.streams.io.paths import (
     Path,
     actual_output,
@@ -108,32 +108,19 @@ class _Rows(Sink[Any]):
     def open(self, run: Run, closed: Closed) -> BaseSinkStage:
         path, encode = self._path, RowEncoder(self._columns, self._delimiter)
         rotation = rotation_for(path, self._rotate)
-        stage: BaseSinkStage
-        if rotation is not None:
-            # Imported here: a plain run does not.
-            from penstock.streams.io.rotating_writer import RotatingWriting
-
-            encode.has_header = True
-            stage = RotatingWriting(
-                run,
-                closed,
-                path,
-                encode,
-                self._on_error,
-                rotation,
-                delimiter=self._delimiter,
-                header=encode.header,
-            )
-        else:
-            stage = LineWriting(
-                run,
-                closed,
-                path,
-                encode,
-                self._on_error,
-                append=self._append,
-                delimiter=self._delimiter,
-            )
+        # The stage writes that of each file.
+        encode.has_header = rotation is not None
+        stage = writing(
+            run,
+            closed,
+            path,
+            encode,
+            self._on_error,
+            rotation,
+            append=self._append,
+            delimiter=self._delimiter,
+            header=encode.header,
+        )
         appends = self._append or rotation is not None
         found = first_row(actual_output(path), self._delimiter) if appends else None
         if found is not None:

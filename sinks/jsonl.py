@@ -33,7 +33,7 @@ from penstock.streams.base.recorded import recorded
 from penstock.streams.failures.policy import OnError, check_policy
 from penstock.streams.io.compression import check_suffix
 from penstock.streams.io.encoding import json_line, json_lines
-from penstock.streams.io.line_writer import LineWriting, described
+from penstock.streams.io.line_sinks import described, writing
 from penstock.streams.io.paths import Path, check_rotation, output_name, rotation_for
 from penstock.streams.runtime.context import Run
 from penstock.streams.stages.sink_stage import BaseSinkStage, Closed, Sink
@@ -84,21 +84,13 @@ class _JsonLines(Sink[Any]):
         self.encode = json_line
 
     def open(self, run: Run, closed: Closed) -> BaseSinkStage:
-        encoded = self in run.overrides.encoded
-        rotation = rotation_for(self._path, self._rotate)
-        if rotation is not None:
-            # Imported here: a plain run does not.
-            from penstock.streams.io.rotating_writer import RotatingWriting
-
-            return RotatingWriting(
-                run, closed, self._path, json_lines, self._on_error, rotation, encoded=encoded
-            )
-        return LineWriting(
+        return writing(
             run,
             closed,
             self._path,
             json_lines,
             self._on_error,
+            rotation_for(self._path, self._rotate),
             append=self._append,
-            encoded=encoded,
+            encoded=self in run.overrides.encoded,
         )

@@ -17,7 +17,7 @@ from penstock.streams.base.errors import (
     own_error,
 )
 from penstock.streams.failures.error_policy import ErrorPolicy
-from penstock.streams.failures.policy import DeadLetter, OnError, routed_by
+from penstock.streams.failures.policy import DeadLetter, OnError
 from penstock.streams.io.compression import PLAIN, compressor
 from penstock.streams.io.descriptor import non_blocking
 from penstock.streams.io.encoding import Unencoded
@@ -26,11 +26,10 @@ from penstock.streams.io.letter_line import letter_line
 from penstock.streams.io.paths import Path, actual_output, opening, output_name
 from penstock.streams.protocol.event import Event, finish_all, give_back_all
 from penstock.streams.protocol.stage import CLOSED, COMPLETING
-from penstock.streams.protocol.stage_info import Files, StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.stages.sink_stage import BaseSinkStage, Closed
 
-__all__ = ["WINDOW", "LineWriting", "described"]
+__all__ = ["WINDOW", "LineWriting"]
 
 WINDOW = 1024
 """The most events that a writer has accepted and not yet written."""
@@ -43,22 +42,6 @@ _BATCH = 64 * 1024
 _GRACE = 1.0
 
 _GONE = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ESHUTDOWN})
-
-
-def described(
-    name: str, path: Path, append: bool, rotate: str | None, on_error: OnError
-) -> StageInfo:
-    """The description of a sink of this name that writes lines."""
-    keeps = append or rotate is not None
-    return StageInfo(
-        name,
-        output_name(path) if rotate is None else f"{output_name(path)}, rotated by {rotate}",
-        WINDOW,
-        "batches of 64 KiB",
-        routed=routed_by(on_error),
-        # No other stage may append to a file that is rotated.
-        files=Files(path=path, empties=not keeps, appends=append and rotate is None),
-    )
 
 
 class LineWriting(BaseSinkStage):

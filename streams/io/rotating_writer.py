@@ -25,10 +25,6 @@ from penstock.streams.stages.sink_stage import Closed
 __all__ = ["RotatingWriting"]
 
 
-def _nothing() -> bytes:
-    return b""
-
-
 class RotatingWriting(LineWriting):
     """Appends as `LineWriting`, to one file after another, each of them with a `header` first.
 
@@ -47,7 +43,7 @@ class RotatingWriting(LineWriting):
         *,
         encoded: bool = False,
         delimiter: str = "",
-        header: Callable[[], bytes] = _nothing,
+        header: Callable[[], bytes] = bytes,
     ) -> None:
         actual = actual_output(path)
         if actual == "-" or isinstance(actual, int):
