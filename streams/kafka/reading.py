@@ -51,7 +51,7 @@ class Reading(LeasedSource[Token]):
     def __init__(
         self, downstream: Subscriber[Any], run: Run, info: StageInfo, settings: ReadingSettings
     ) -> None:
-        # First: it may refuse to be, and then there is no source.
+        # First: it may raise, and then nothing of the source is there to be undone.
         self._membership = membership(run, self, settings.group)
         super().__init__(downstream, run, info, settings.on_bad_record, settings.retry_after)
         self.ack = self._acknowledge

@@ -88,7 +88,7 @@ class WholeReader(Membership):
     def _due_in(self) -> float:
         return inf
 
-    # It is no member of which the brokers know, and nobody else gets its partitions.
+    # The brokers do not count it as a member of the group, so it loses no partition to another.
 
     def is_sure(self) -> bool:
         return True

@@ -47,7 +47,7 @@ class Delivery(NamedTuple):
     """A source that has all that is there for every process, and ends behind it."""
     whole: Callable[[Callable[[], object]], Any] | None = None
     """Makes a reading of the same source that has all of it, and not a share; it calls the function
-    when the events that were there at its beginning have ended. None if there is no such one."""
+    when the events that were there at its beginning have ended. None where it cannot be made."""
     answers: bool = False
     """A source whose callers may ask for the results of an event."""
     on_end: Callable[[Any], object] | None = None

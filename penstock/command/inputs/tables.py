@@ -74,7 +74,7 @@ def read_tables(
 
 
 class _Table:
-    """A table of a database, and what of it is read."""
+    """A table of a database, and the part of it that is read."""
 
     def __init__(
         self, url: str, table: str, needed: Sequence[str], order: str | None, only: bool
