@@ -12,9 +12,10 @@ import pytest
 
 from penstock import Running, adaptive_flat_map, collect, read_table
 from penstock.streams.base.errors import BuildError, CannotOpen, ColumnMissing
+from tests.helpers.statements import Connection, execute, interleave
 from tests.helpers.until import until
 from tests.helpers.walks import seeds
-from tests.unit.sources.test_table_growing import execute, numbers
+from tests.unit.sources.test_table_growing import numbers
 
 PAIR = ("at", "id")
 
@@ -142,42 +143,23 @@ def test_every_row_that_is_committed_comes_once_whatever_its_time_and_the_order_
     )
     position = tmp_path / "p"
 
-    async def work() -> None:
-        open_ones: list[tuple[psycopg.AsyncConnection[Any], list[str]]] = []
-        committed: set[str] = set()
-        seen: list[str] = []
-        spare = [await psycopg.AsyncConnection.connect(postgres) for _ in range(4)]
-        for _ in range(30):
-            kind = rng.random()
-            if kind < 0.3 and spare:
-                connection = spare.pop()
-                await connection.execute("SELECT 1")
-                open_ones.append((connection, []))
-            elif kind < 0.6 and open_ones:
-                connection, ids = rng.choice(open_ones)
-                cursor = await connection.execute("INSERT INTO events DEFAULT VALUES RETURNING id")
-                found = await cursor.fetchone()
-                assert found is not None
-                ids.append(found[0])
-            elif kind < 0.8 and open_ones:
-                connection, ids = open_ones.pop(rng.randrange(len(open_ones)))
-                if rng.random() < 0.7:
-                    await connection.commit()
-                    committed.update(ids)
-                else:
-                    await connection.rollback()
-                spare.append(connection)
-            else:
-                batch = rng.choice((1, 3, 100))
-                seen += await read(postgres, position=position, batch=batch, poll=0.01)
-                assert set(seen) == committed
-        for connection, _ in open_ones:
-            await connection.rollback()
-        for connection in [*spare, *(one for one, _ in open_ones)]:
-            await connection.close()
-        assert sorted(seen) == sorted(set(seen))
+    seen: list[str] = []
 
-    asyncio.run(work())
+    async def begin(connection: Connection) -> None:
+        await connection.execute("SELECT 1")
+
+    async def insert_one(connection: Connection) -> Any:
+        cursor = await connection.execute("INSERT INTO events DEFAULT VALUES RETURNING id")
+        (id,) = await cursor.fetchone() or ()
+        return id
+
+    async def look(committed: set[Any]) -> None:
+        batch = rng.choice((1, 3, 100))
+        seen.extend(await read(postgres, position=position, batch=batch, poll=0.01))
+        assert set(seen) == committed
+
+    asyncio.run(interleave(rng, postgres, begin, insert_one, look))
+    assert sorted(seen) == sorted(set(seen))
 
 
 @pytest.mark.parametrize("pair", [(), ("at",) * 2, ("at", "id", "n"), ("at", 1), 5, ("at", "")])

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Callable, Coroutine
-from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,6 +14,7 @@ import pytest
 from penstock import Running, adaptive_flat_map, collect, read_table
 from penstock.streams.base.errors import BuildError, CannotOpen, ColumnMissing, TableMissing
 from penstock.streams.sql_queue.growing_position import Place
+from tests.helpers.statements import Connection, execute, interleave
 from tests.helpers.until import until
 from tests.helpers.walks import seeds
 
@@ -24,17 +23,6 @@ Values = list[dict[str, Any]]
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(work)
-
-
-def execute(url: str, *statements: str) -> None:
-    if url.startswith("sqlite"):
-        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as lite, lite:
-            for statement in statements:
-                lite.execute(statement)
-    else:
-        with psycopg.connect(url, autocommit=True) as connection:
-            for statement in statements:
-                connection.execute(statement.encode())
 
 
 @pytest.fixture
@@ -196,41 +184,25 @@ def test_every_row_that_is_committed_comes_once_whatever_the_order_of_the_commit
     execute(postgres, "CREATE TABLE orders (id bigserial PRIMARY KEY, customer text)")
     position = tmp_path / "p"
 
+    seen: list[int] = []
+
+    async def begin(connection: Connection) -> None:
+        """It begins with its first statement."""
+
+    async def insert_one(connection: Connection) -> Any:
+        if rng.random() < 0.3:
+            await connection.execute("SAVEPOINT s")
+        cursor = await connection.execute("INSERT INTO orders (customer) VALUES ('x') RETURNING id")
+        (id,) = await cursor.fetchone() or ()
+        return id
+
+    async def look(committed: set[Any]) -> None:
+        seen.extend(await read(postgres, position=position, batch=rng.choice((1, 3, 100))))
+        assert set(seen) == committed
+
     async def work() -> None:
-        open_ones: list[tuple[psycopg.AsyncConnection[Any], list[int]]] = []
-        committed: set[int] = set()
-        seen: list[int] = []
-        spare = [await psycopg.AsyncConnection.connect(postgres) for _ in range(4)]
-        for _ in range(30):
-            kind = rng.random()
-            if kind < 0.3 and spare:
-                open_ones.append((spare.pop(), []))
-            elif kind < 0.6 and open_ones:
-                connection, ids = rng.choice(open_ones)
-                if rng.random() < 0.3:
-                    await connection.execute("SAVEPOINT s")
-                cursor = await connection.execute(
-                    "INSERT INTO orders (customer) VALUES ('x') RETURNING id"
-                )
-                found = await cursor.fetchone()
-                assert found is not None
-                ids.append(found[0])
-            elif kind < 0.8 and open_ones:
-                connection, ids = open_ones.pop(rng.randrange(len(open_ones)))
-                if rng.random() < 0.7:
-                    await connection.commit()
-                    committed.update(ids)
-                else:
-                    await connection.rollback()
-                spare.append(connection)
-            else:
-                seen += await read(postgres, position=position, batch=rng.choice((1, 3, 100)))
-                assert set(seen) == committed
-        for connection, _ in open_ones:
-            await connection.rollback()
-        for connection in [*spare, *(one for one, _ in open_ones)]:
-            await connection.close()
-        seen += await read(postgres, position=position)
+        committed = await interleave(rng, postgres, begin, insert_one, look)
+        seen.extend(await read(postgres, position=position))
         assert sorted(seen) == sorted(committed)
 
     run(work())

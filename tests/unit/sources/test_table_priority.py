@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Coroutine
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import orjson
-import psycopg
 import pytest
 
 from penstock import collect, from_iterable, read_table, write_table
@@ -21,6 +19,7 @@ from penstock.streams.base.errors import BuildError, CannotOpen, ColumnMissing
 from penstock.streams.sql_queue import Claim, ClaimTerms, Failure, Settlement, Store, open_store
 from penstock.streams.sql_queue.analytics.statistics import measure
 from penstock.streams.sql_queue.upkeep import peek
+from tests.helpers.statements import execute
 from tests.helpers.walks import seeds
 
 MINE = ClaimTerms("me")
@@ -42,17 +41,6 @@ async def opened(url: str, *, ranked: bool = False, **options: Any) -> AsyncGene
 
 def ids(claim: Claim) -> list[Any]:
     return [row.id for row in claim.rows]
-
-
-def execute(url: str, *statements: str) -> None:
-    if url.startswith("sqlite"):
-        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as lite, lite:
-            for statement in statements:
-                lite.execute(statement)
-    else:
-        with psycopg.connect(url, autocommit=True) as connection:
-            for statement in statements:
-                connection.execute(statement.encode())
 
 
 def without_priorities(url: str) -> None:

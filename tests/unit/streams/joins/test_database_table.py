@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -15,24 +13,13 @@ import pytest
 from penstock import collect, database_table, for_each, from_iterable, inbox, lookup, run
 from penstock.streams.base.errors import CannotOpen, ColumnMissing, RightsMissing, TableMissing
 from penstock.streams.joins.database_stage import LookupFailed
+from tests.helpers.statements import execute
 from tests.helpers.until import until
 
 PLANS = [
     "CREATE TABLE plans (user_id TEXT PRIMARY KEY, plan TEXT, seats INTEGER)",
     "INSERT INTO plans VALUES ('ann', 'free', 1), ('bob', 'team', 20)",
 ]
-
-
-def execute(url: str, *statements: str) -> None:
-    if url.startswith("sqlite"):
-        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file:
-            for statement in statements:
-                file.execute(statement)
-            file.commit()
-        return
-    with psycopg.connect(url, autocommit=True) as db:
-        for statement in statements:
-            db.execute(statement.encode())
 
 
 def found_in(

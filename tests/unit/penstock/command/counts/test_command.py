@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from penstock.streams.pictures.steps import as_svg
+from tests.helpers.statements import execute
 
 Penstock = Callable[..., Any]
 
@@ -71,17 +72,7 @@ def test_a_table_of_a_database_is_counted_in_the_same_way(
         """INSERT INTO "order" VALUES ('2004-07-01', '2004-07-14', 'ada', 5),
            ('2004-07-08', '2004-07-20', 'ada', 7.5), ('2004-07-14', NULL, 'bob', 4)""",
     ]
-    if database.startswith("sqlite"):
-        with sqlite3.connect(database.removeprefix("sqlite:///")) as db:
-            for statement in script:
-                db.execute(statement)
-        db.close()
-    else:
-        import psycopg
-
-        with psycopg.connect(database) as server:
-            for statement in script:
-                server.execute(statement.encode())
+    execute(database, *script)
     assert lines(penstock("counts", database, "--table", "order")) == COUNTS
     sums = penstock("counts", database, "--table=order", "--aggregate=sum", "--of=price")
     assert [line["value"] for line in lines(sums)] == [5, 12.5, 11.5, 4]

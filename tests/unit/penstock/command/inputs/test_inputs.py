@@ -8,7 +8,6 @@ import csv
 import gzip
 import json
 import lzma
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 
 from penstock.command.dispatch import whole_parser
+from tests.helpers.statements import execute
 
 Penstock = Callable[..., Any]
 
@@ -131,20 +131,6 @@ def fill(database: str, table: str, events: list[Any]) -> None:
         f'CREATE TABLE {table} (k text, step text, "from" date, "to" date, n numeric)',
         *(f"INSERT INTO {table} VALUES {tuple(event.values())!r}" for event in events),
     )
-
-
-def execute(database: str, *script: str) -> None:
-    if database.startswith("sqlite"):
-        with sqlite3.connect(database.removeprefix("sqlite:///")) as db:
-            for statement in script:
-                db.execute(statement)
-        db.close()
-    else:
-        import psycopg
-
-        with psycopg.connect(database) as server:
-            for statement in script:
-                server.execute(statement.encode())
 
 
 @pytest.mark.parametrize("command", [one for one in COMMANDS if one != "learn"])
