@@ -60,7 +60,7 @@ from penstock.streams.kafka.client import (
     servers_of,
     settings_refused,
 )
-from penstock.streams.kafka.membership import GroupSettings
+from penstock.streams.kafka.group import GroupSettings
 from penstock.streams.kafka.reading import Reading, ReadingSettings
 from penstock.streams.kafka.record import KafkaRecord
 from penstock.streams.pipelines.flowable import Flowable

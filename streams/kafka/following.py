@@ -15,13 +15,8 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from penstock.streams.kafka.membership import (
-    Consumer,
-    GroupSettings,
-    Membership,
-    Reader,
-    reading_error,
-)
+from penstock.streams.kafka.group import Consumer, GroupSettings, Reader, reading_error
+from penstock.streams.kafka.membership import Membership
 from penstock.streams.kafka.offsets.moving import MovingOffsets
 from penstock.streams.kafka.offsets.partition import Partition
 from penstock.streams.kafka.offsets.stored import StoredOffsets

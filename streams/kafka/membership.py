@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.streams.base.errors import BuildError, PenstockError
 from penstock.streams.delivery.lease import Lease
-from penstock.streams.delivery.marks import Marks
 from penstock.streams.delivery.text import Unusable
 from penstock.streams.delivery.trial import Doubt
-from penstock.streams.kafka.client import error_of
-from penstock.streams.kafka.offsets.commits import Commits, Committing, OffsetCommits, passes
+from penstock.streams.kafka.group import Consumer, Followed, GroupSettings, Reader, reading_error
+from penstock.streams.kafka.offsets.commits import Commits, OffsetCommits, passes
 from penstock.streams.kafka.offsets.metadata import Metadata, metadata_in, with_counts
 from penstock.streams.kafka.offsets.moving import MovingOffsets
 from penstock.streams.kafka.offsets.partition import Partition, Token
 from penstock.streams.kafka.offsets.state import state_of
 from penstock.streams.kafka.offsets.stored import StoredOffsets
 from penstock.streams.kafka.offsets.suspects import Suspects
+from penstock.streams.kafka.partition_counts import check_alike, look_for_more
 from penstock.streams.kafka.producer import is_member
 from penstock.streams.kafka.reason import reason
 from penstock.streams.kafka.topic_ids import topic_ids
-from penstock.streams.protocol.event import Origin
-from penstock.streams.protocol.partitions import PartitionsWatcher
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, TopicPartition
 
-__all__ = ["CHUNK", "Consumer", "GroupSettings", "Membership", "Reader", "Since", "reading_error"]
-
-Since = Literal["first", "new"]
+__all__ = ["CHUNK", "Membership"]
 
 _Answer = TypeVar("_Answer")
 
@@ -52,9 +48,8 @@ _SAY_EVERY = 1.0
 _ASK_EVERY = 0.2
 # Seconds between two looks at the lag, and at the number of partitions.
 _LOOK_EVERY = 1.0
-# Seconds for which the number of partitions is waited for, and after which it is asked for again if
-# there was no answer.
-_COUNTED, _COUNT_AGAIN = 1.0, 5.0
+# Seconds after which the number of partitions is asked for again if there was no answer.
+_COUNT_AGAIN = 5.0
 # Seconds in which brokers answer.
 _ANSWER = 10.0
 # Seconds without a confirmation of the brokers that are always in order.
@@ -63,92 +58,6 @@ _SILENT = 10.0
 # this member up, and after which it is made again. The heartbeat before it may be older by a third
 # of the session, which is the longest interval that Kafka recommends.
 _SURE, _RENEW = 2 / 3, 1 / 3
-
-
-# ruff: noqa: ASYNC109 (these are the arguments of the client)
-
-
-class Consumer(Committing, Protocol):
-    """The methods of `confluent_kafka.aio.AIOConsumer` that are used."""
-
-    async def list_topics(self, topic: str = ..., timeout: float = ...) -> Any: ...
-    async def subscribe(self, topics: list[str], **callbacks: Any) -> None: ...
-    async def poll(self, timeout: float) -> Message | None: ...
-    async def consume(self, num_messages: int, timeout: float) -> list[Message]: ...
-    async def get_watermark_offsets(
-        self, partition: TopicPartition, timeout: float = ..., cached: bool = ...
-    ) -> tuple[int, int] | None: ...
-    async def incremental_assign(self, partitions: list[TopicPartition]) -> None: ...
-    async def incremental_unassign(self, partitions: list[TopicPartition]) -> None: ...
-    async def pause(self, partitions: list[TopicPartition]) -> None: ...
-    async def resume(self, partitions: list[TopicPartition]) -> None: ...
-    async def close(self) -> None: ...
-
-
-class GroupSettings(NamedTuple):
-    """The arguments of `penstock.read_kafka` that concern the group."""
-
-    topics: tuple[str, ...]
-    group: str
-    servers: str
-    client: Mapping[str, Any]
-    since: Since
-    handover: float
-    session: float
-    attempts: int | None
-    consumer: Callable[[dict[str, Any]], Consumer]
-    offsets: Marks | None = None
-    whole: Callable[[], object] | None = None
-    """Called when what was there at the beginning is done, by a reader of all partitions."""
-
-
-class Reader(Origin, PartitionsWatcher, Protocol):
-    """The stage that reads as this member, which is told of its partitions."""
-
-    @property
-    def asks_for_ends(self) -> bool:
-        """Whether it is to be told when there is nothing more of a partition."""
-        ...
-
-    @property
-    def room(self) -> int:
-        """How many records may be read now."""
-        ...
-
-    def came(self, records: list[Token], /) -> None:
-        """Records were read. There may be none: then a partition is at its end."""
-        ...
-
-    def let_go(self) -> None:
-        """Partitions go: take what has not begun out of the pipeline, and forget what is theirs."""
-        ...
-
-    def give_up(self, partition: Partition, offset: int, lost: int, /) -> bool:
-        """Let a record that has ended so many processes end without beginning, if it is at hand."""
-        ...
-
-    def wake_soon(self) -> None:
-        """Records may be emitted again."""
-        ...
-
-    def fail(self, error: BaseException, /) -> None:
-        """The group cannot be read any more."""
-        ...
-
-
-class Followed(Protocol):
-    """A reader of the same numbers of partitions of another topic: see `Follower`."""
-
-    topic: str
-    reader: Reader
-    partitions: dict[tuple[str, int], Partition]
-
-    def start(self) -> None: ...
-    async def prepared(self, numbers: Sequence[int], /) -> list[TopicPartition]: ...
-    def begin(self, places: list[TopicPartition], /) -> None: ...
-    def let_go_of(self, numbers: Iterable[int], /) -> list[Partition]: ...
-    def left(self, leaving: Iterable[Partition], /) -> None: ...
-    def end(self, leaving: Iterable[Partition], /) -> None: ...
 
 
 class Membership:
@@ -377,7 +286,7 @@ class Membership:
         for follower in self.followers:
             follower.start()
             await self._find(consumer, follower.topic)
-            self._compare(self._settings.topics[0], follower.topic)
+            check_alike(self._counts, self._settings.topics[0], follower.topic)
         await consumer.subscribe(
             list(self._settings.topics),
             on_assign=self._assigned,
@@ -385,43 +294,11 @@ class Membership:
             on_lost=self._lose,
         )
 
-    def _compare(self, topic: str, other: str) -> None:
-        """Raise BuildError unless two topics that are read together have as many partitions."""
-        counts = self._counts[topic], self._counts[other]
-        if counts[0] != counts[1]:
-            more = topic if counts[0] > counts[1] else other
-            raise BuildError(
-                f"read_kafka: {topic!r} has {counts[0]} partitions and {other!r} has {counts[1]}, "
-                "and states here move with partitions, so the events of a key must be in those of "
-                f"one number. Make a topic with {max(counts)} partitions, write all events of "
-                f"{other if more == topic else topic!r} to it with their keys, and read that in "
-                f"its place. If {more!r} had fewer partitions before, its old events are in those: "
-                "do the same with it, and read both with a new store and a new group"
-            )
-
     async def _look_at_counts(self, consumer: Consumer) -> None:
-        """Raise PenstockError when a topic has more partitions than at the start. Those of one that
-        follows would not be read, and what would have a partner there would seem to have none."""
-        from confluent_kafka import KafkaException
-
         topics = [*self._settings.topics, *(follower.topic for follower in self.followers)]
         self._count_at = self._run.now() + _LOOK_EVERY
-        for topic in topics:
-            try:
-                answer = await consumer.list_topics(topic=topic, timeout=_COUNTED)
-            except KafkaException:
-                self._count_at = self._run.now() + _COUNT_AGAIN
-                return
-            before, now = self._counts[topic], len(answer.topics[topic].partitions)
-            if now > before:
-                others = "".join(f", like {one!r}" for one in topics if one != topic)
-                raise PenstockError(
-                    f"read_kafka: {topic!r} had {before} partitions{others}, and has {now} now: "
-                    "events of a key are not all in one partition any more, and states here move "
-                    f"with partitions. Make a new topic with {now} partitions in place of "
-                    f"{' and of '.join(map(repr, topics))}, write all events to it with their keys,"
-                    " and read that, with a new store and a new group"
-                )
+        if not await look_for_more(consumer, topics, self._counts):
+            self._count_at = self._run.now() + _COUNT_AGAIN
 
     def _fails(self, error: PenstockError) -> None:
         self._reader.fail(error)
@@ -1146,19 +1023,3 @@ class Membership:
             for follower in self.followers:
                 follower.partitions.clear()
             await consumer.close()
-
-
-def reading_error(settings: GroupSettings, error: KafkaError, topic: str = "") -> PenstockError:
-    """The error of a reader, about one of its topics if that is known."""
-    from confluent_kafka import KafkaError as Code
-
-    what = f"read_kafka({topic or ', '.join(settings.topics)!r})"
-    # A fatal error names its cause only in its text.
-    if error.code() == Code._FATAL and Code(Code.GROUP_ID_NOT_FOUND).str() in error.str():
-        return PenstockError(
-            f"{what}: the brokers have not let this reader into group "
-            f"{settings.group!r} ({error.str()}): other readers use the classic protocol "
-            "there. Stop them before you change group.protocol, or leave it out here; where "
-            "brokers take both, start this reader again."
-        )
-    return error_of(error, what, settings.servers)

@@ -12,7 +12,7 @@ from penstock.streams.delivery.leased_source import LeasedSource
 from penstock.streams.failures.policy import Route
 from penstock.streams.io.body import text_of
 from penstock.streams.kafka.following import membership
-from penstock.streams.kafka.membership import GroupSettings
+from penstock.streams.kafka.group import GroupSettings
 from penstock.streams.kafka.offsets.commits import Commits
 from penstock.streams.kafka.offsets.partition import Partition, Token
 from penstock.streams.kafka.record import TOMBSTONE, KafkaRecord, headers_of, value_of

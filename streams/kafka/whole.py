@@ -10,7 +10,8 @@ from contextlib import suppress
 from math import inf
 
 from penstock.streams.base.errors import PenstockError
-from penstock.streams.kafka.membership import Consumer, GroupSettings, Membership, Reader
+from penstock.streams.kafka.group import Consumer, GroupSettings, Reader
+from penstock.streams.kafka.membership import Membership
 from penstock.streams.kafka.offsets.partition import Partition
 from penstock.streams.runtime.context import Run
 
