@@ -159,7 +159,7 @@ class TimeLines:
         wait = min((line.silence_until(due or 0.0) for line in active or lines), default=inf)
         if wait == inf:
             # Since the stage has looked at the watermark, silence may have brought it there.
-            if due is not None and lines and not active and self._reached() >= due:
+            if due is not None and self._watermark < due <= self._reached():
                 self._soon(1)
             return
         wait += _MOMENT

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock import (
     Running,
+    Store,
     agg,
     collect,
     event_time,
@@ -133,6 +135,31 @@ def test_the_last_silence_that_begins_while_the_alarm_is_set_closes_windows(
         await asyncio.sleep(60)
         assert [(one.start, one.value) for one in found] == [(90, 1), (100, 2)]
         running.cancel()
+
+    run_virtual(main())
+
+
+def test_a_source_that_is_silent_before_its_first_event_is_looked_at_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring_at = TimeLines.ring_at
+    looks = 0
+
+    def counted(lines: TimeLines, due: float | None) -> None:
+        nonlocal looks
+        looks += 1
+        if looks < 100:
+            ring_at(lines, due)
+
+    monkeypatch.setattr(TimeLines, "ring_at", counted)
+
+    async def main() -> None:
+        times = event_time("at", lateness=5, idle=5)
+        windows = window(tumbling(10), agg.count(), store=Store(tmp_path / "states"))
+        running = inbox(10).pipe(times, windows).to(collect([])).start()
+        await asyncio.sleep(60)
+        running.cancel()
+        assert looks < 10
 
     run_virtual(main())
 
