@@ -28,12 +28,12 @@ def test_a_worker_that_comes_first_waits_for_the_first_publisher_who_decides_on_
         client = await connect(server.urls)
         seen, warnings = list[Any](), list[str]()
         pipeline = _pipeline(seen, "n")
-        worker = Worker(client, layout_of(pipeline, "comes-first"), pipeline, warn=warnings.append)
+        worker = Worker(client, layout_of(pipeline, "first"), pipeline, warn=warnings.append)
         running = asyncio.create_task(worker.run())
         await until(lambda: bool(warnings))
         (told,) = warnings
-        assert "waits for 'comes-first', which has no stream yet: the first `penstock publish`" in told
-        layout = await layout_of(pipeline, "comes-first", 8, room=1 << 20).prepare(client)
+        assert "waits for 'first', which has no stream yet: the first `penstock publish`" in told
+        layout = await layout_of(pipeline, "first", 8, room=1 << 20).prepare(client)
         async with Publisher(client, layout) as publisher:
             await publisher.publish({"n": 1})
         await until(lambda: seen == [{"n": 1}])
