@@ -33,6 +33,7 @@ from penstock.streams.state.backend import (
     MOST_OVER,
     Columns,
     KeptStage,
+    MovingRow,
     NotWritten,
     OfMany,
     PartsRefused,
@@ -142,6 +143,10 @@ class PostgreSQL:
     """The formats of stores that it may open for writing."""
     lock: LiteralString = "pg_advisory_lock"
     """The function by which a session gets the lock of a store."""
+    rows = _ROWS
+    """Reads the rows of a stage."""
+    here = ""
+    """The condition of the rows and marks that are read."""
 
     def __init__(self, url: str) -> None:
         self.database: tuple[Any, ...] | None = database_at(url)
@@ -214,25 +219,33 @@ class PostgreSQL:
         self._write(write)
         self._read_ids()
 
+    @property
+    def _own(self) -> tuple[object, ...]:
+        """The parameters of `here`."""
+        return ()
+
     def read(self, stage: str, keys: Sequence[bytes]) -> list[Row]:
         texts = [key.decode() for key in keys]
-        return list(map(_row, self._read(f"{_ROWS} AND key = ANY(%s)", self._ids[stage], texts)))
+        of_keys = f"{self.rows} AND key = ANY(%s)"
+        return list(map(_row, self._read(of_keys, self._ids[stage], *self._own, texts)))
 
     def due(self, stage: str, after: float, until: float, most: int) -> list[tuple[float, bytes]]:
         found = self._read(
-            "SELECT due, key FROM penstock_state WHERE stage = %s AND due >= %s AND due < %s "
-            "ORDER BY due, key LIMIT %s",
-            *(self._ids[stage], after, until, most),
+            f"SELECT due, key FROM penstock_state WHERE stage = %s{self.here} "
+            "AND due >= %s AND due < %s ORDER BY due, key LIMIT %s",
+            *(self._ids[stage], *self._own, after, until, most),
         )
         return [(due, key.encode()) for due, key in found]
 
     def mark(self, partition: str) -> bytes | None:
-        found = self._read("SELECT mark FROM penstock_mark WHERE partition = %s", partition)
+        of_one = f"SELECT mark FROM penstock_mark WHERE partition = %s{self.here}"
+        found = self._read(of_one, partition, *self._own)
         mark: bytes | None = found[0][0] if found else None
         return mark
 
     def marks(self) -> list[tuple[str, bytes]]:
-        return self._read("SELECT partition, mark FROM penstock_mark ORDER BY partition")
+        where = f"WHERE true{self.here} ORDER BY partition"
+        return self._read(f"SELECT partition, mark FROM penstock_mark {where}", *self._own)
 
     def commit(self, unit: Unit) -> None:
         try:
@@ -287,7 +300,7 @@ class PostgreSQL:
             db.execute(_MARK, (list(unit.marks), list(unit.marks.values())))
 
     def scan(self, stage: str) -> Iterator[Row]:
-        return map(_row, self._scan(f"{_ROWS} ORDER BY key", self._ids[stage]))
+        return map(_row, self._scan(f"{self.rows} ORDER BY key", self._ids[stage], *self._own))
 
     def _scan(self, statement: Any, *values: object) -> Iterator[tuple[Any, ...]]:
         # A connection of its own: what is read is one state of the store, however long it takes.
@@ -304,8 +317,8 @@ class PostgreSQL:
     def size(self, stage: str) -> tuple[int, int]:
         ((keys, size),) = self._read(
             "SELECT count(*), coalesce(sum(octet_length(key) + octet_length(state::text)), 0)::int8"
-            " FROM penstock_state WHERE stage = %s",
-            self._ids[stage],
+            f" FROM penstock_state WHERE stage = %s{self.here}",
+            *(self._ids[stage], *self._own),
         )
         return keys, size
 
@@ -504,5 +517,6 @@ def columns_in(rows: Sequence[Columns]) -> tuple[list[Any], ...]:
 
 
 def _row(columns: tuple[Any, ...]) -> Row:
-    key, state, version, timers, due = columns
-    return Row(key.encode(), state.encode(), version, timers.encode(), due)
+    key, state, version, timers, due, *number = columns
+    row = key.encode(), state.encode(), version, timers.encode(), due
+    return MovingRow.of(row, *number) if number else Row(*row)

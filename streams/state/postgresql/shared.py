@@ -12,17 +12,14 @@ it: a server that has crashed gives such a number again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import partial
-from typing import Any
 
 from penstock.streams.state.backend import (
     MOST_OVER,
     Moved,
-    MovingRow,
     Restoring,
-    Row,
     Unit,
     another_count,
 )
@@ -114,6 +111,8 @@ class SharedPostgreSQL(PostgreSQL):
     formats = (SHARED_FORMAT,)
     schema = _SCHEMA
     lock = "pg_advisory_lock_shared"
+    rows = _ROWS
+    here = " AND number = ANY(%s)"
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -161,49 +160,9 @@ class SharedPostgreSQL(PostgreSQL):
     def standby_lag(self) -> int | None:
         return None
 
-    # Reading.
-
     @property
-    def _own(self) -> list[int]:
-        return list(self._adopted)
-
-    def read(self, stage: str, keys: Sequence[bytes]) -> list[Row]:
-        texts = [key.decode() for key in keys]
-        found = self._read(f"{_ROWS} AND key = ANY(%s)", self._ids[stage], self._own, texts)
-        return list(map(_row, found))
-
-    def due(self, stage: str, after: float, until: float, most: int) -> list[tuple[float, bytes]]:
-        found = self._read(
-            "SELECT due, key FROM penstock_state WHERE stage = %s AND number = ANY(%s) "
-            "AND due >= %s AND due < %s ORDER BY due, key LIMIT %s",
-            *(self._ids[stage], self._own, after, until, most),
-        )
-        return [(due, key.encode()) for due, key in found]
-
-    def mark(self, partition: str) -> bytes | None:
-        found = self._read(
-            "SELECT mark FROM penstock_mark WHERE partition = %s AND number = ANY(%s)",
-            *(partition, self._own),
-        )
-        mark: bytes | None = found[0][0] if found else None
-        return mark
-
-    def marks(self) -> list[tuple[str, bytes]]:
-        return self._read(
-            "SELECT partition, mark FROM penstock_mark WHERE number = ANY(%s) ORDER BY partition",
-            self._own,
-        )
-
-    def scan(self, stage: str) -> Iterator[Row]:
-        return map(_row, self._scan(f"{_ROWS} ORDER BY key", self._ids[stage], self._own))
-
-    def size(self, stage: str) -> tuple[int, int]:
-        ((keys, size),) = self._read(
-            "SELECT count(*), coalesce(sum(octet_length(key) + octet_length(state::text)), 0)::int8"
-            " FROM penstock_state WHERE stage = %s AND number = ANY(%s)",
-            *(self._ids[stage], self._own),
-        )
-        return keys, size
+    def _own(self) -> tuple[object, ...]:
+        return (list(self._adopted),)
 
     # Writing.
 
@@ -220,7 +179,7 @@ class SharedPostgreSQL(PostgreSQL):
         self._adopted.clear()
 
     def commit(self, unit: Unit) -> None:
-        touched = self._touched = sorted({*unit.partitions, *(self._own if unit.over else ())})
+        touched = self._touched = sorted({*unit.partitions, *(self._adopted if unit.over else ())})
         if moved := [number for number in touched if number not in self._adopted]:
             raise Moved(moved)
         super().commit(unit)
@@ -270,8 +229,3 @@ class SharedPostgreSQL(PostgreSQL):
         for stage, until in unit.over.items():
             of_stage = self._ids[stage], self._touched
             db.execute(_DELETE_OVER, (*of_stage, *of_stage, until, MOST_OVER, until))
-
-
-def _row(columns: tuple[Any, ...]) -> Row:
-    key, state, version, timers, due, number = columns
-    return MovingRow.of((key.encode(), state.encode(), version, timers.encode(), due), number)
