@@ -14,7 +14,7 @@ A connection that is lost is made again, for up to a minute.
 from __future__ import annotations
 
 import os
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from shutil import rmtree
@@ -27,10 +27,10 @@ from penstock.streams.state.backend import (
     MOST_OVER,
     KeptStage,
     OfMany,
-    Row,
     Unit,
     another_run,
 )
+from penstock.streams.state.copied import Copied
 from penstock.streams.state.copy import Copy
 from penstock.streams.state.jetstream.background import Background
 from penstock.streams.state.jetstream.messages import New
@@ -48,21 +48,19 @@ WHOLE = "all"
 """The partition of a store that one run writes."""
 
 
-class Streaming:
+class Streaming(Copied):
     """A connection to the stream of a URL, whose states have copies in the folder `local`, or in a
     temporary one."""
 
-    in_thread = True
-    reads_in_thread = False
     database: tuple[Any, ...] | None = None
 
     def __init__(self, url: str, local: str | None = None) -> None:
+        super().__init__()
         servers, name = address_in(url)
         self._stream = Stream(servers, name)
         self._local = local
         self._temporary = ""
         self._lock: int | None = None
-        self._file: Copy | None = None
         self._background: Background | None = None
 
     def close(self) -> None:
@@ -87,11 +85,6 @@ class Streaming:
                 f"The store {self._stream.where} is not an SQL database: rows of tables cannot be "
                 "in it."
             )
-
-    @property
-    def _copy(self) -> Copy:
-        assert self._file is not None
-        return self._file
 
     def _open_copy(self, *, is_temporary: bool = False, is_one_of_several: bool = False) -> None:
         """Open the copy of the stream, which is known: in the folder, and if several runs may have
@@ -185,18 +178,6 @@ class JetStream(Streaming):
         self._copy.forget(stage)
         self._copy.write({}, places)
 
-    def read(self, stage: str, keys: Sequence[bytes]) -> list[Row]:
-        return self._copy.read(stage, keys)
-
-    def due(self, stage: str, after: float, until: float, most: int) -> list[tuple[float, bytes]]:
-        return self._copy.due(stage, after, until, most)
-
-    def mark(self, partition: str) -> bytes | None:
-        return dict(self._copy.marks()).get(partition)
-
-    def marks(self) -> list[tuple[str, bytes]]:
-        return self._copy.marks()
-
     def commit(self, unit: Unit) -> None:
         self._refuse_parts(unit)
         if unit.rows or unit.gone or unit.marks:
@@ -218,12 +199,6 @@ class JetStream(Streaming):
     def _delete(self, stage: str, keys: list[bytes]) -> None:
         for part in in_parts(keys):
             self._write(Unit(gone={stage: part}))
-
-    def scan(self, stage: str) -> Iterator[Row]:
-        return self._copy.scan(stage)
-
-    def size(self, stage: str) -> tuple[int, int]:
-        return self._copy.size(stage)
 
     def backup(self, path: str) -> None:
         """Write a copy of the current state to a new SQLite file, which is a store. Raises

@@ -10,7 +10,7 @@ each of its partitions, so it is refused as a whole if another run has adopted o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from threading import Event, Lock
 from time import monotonic
 
@@ -20,7 +20,6 @@ from penstock.streams.state.backend import (
     KeptStage,
     Moved,
     Restoring,
-    Row,
     Unit,
 )
 from penstock.streams.state.jetstream.backend import WHOLE, Streaming
@@ -195,26 +194,6 @@ class MovingJetStream(Streaming):
 
     def standby_lag(self) -> int | None:
         return None
-
-    # Reading.
-
-    def read(self, stage: str, keys: Sequence[bytes]) -> list[Row]:
-        return self._copy.read(stage, keys) if self._partitions else []
-
-    def due(self, stage: str, after: float, until: float, most: int) -> list[tuple[float, bytes]]:
-        return self._copy.due(stage, after, until, most) if self._partitions else []
-
-    def mark(self, partition: str) -> bytes | None:
-        return dict(self.marks()).get(partition)
-
-    def marks(self) -> list[tuple[str, bytes]]:
-        return self._copy.marks() if self._partitions else []
-
-    def scan(self, stage: str) -> Iterator[Row]:
-        return self._copy.scan(stage) if self._partitions else iter(())
-
-    def size(self, stage: str) -> tuple[int, int]:
-        return self._copy.size(stage) if self._partitions else (0, 0)
 
     def backup(self, path: str) -> None:
         """Raises CannotOpen: no run has all of it."""

@@ -9,7 +9,7 @@ there is no copy of it. Source: KIP-447, and the state stores of Kafka Streams.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from tempfile import TemporaryDirectory
 from threading import Event, Lock
 from time import monotonic
@@ -25,9 +25,9 @@ from penstock.streams.state.backend import (
     NotNow,
     OfMany,
     Restoring,
-    Row,
     Unit,
 )
+from penstock.streams.state.copied import Copied
 from penstock.streams.state.copy import Copy
 from penstock.streams.state.kafka.changelog import Change
 from penstock.streams.state.kafka.standby import Standby
@@ -37,12 +37,10 @@ from penstock.streams.state.kafka.transactions import Transactions
 __all__ = ["Kafka"]
 
 
-class Kafka:
+class Kafka(Copied):
     """States in the changelog `topic` on these `servers`, with a copy in the folder `local`;
     without one they can only be read."""
 
-    in_thread = True
-    reads_in_thread = False
     most_rows: int | None = None
 
     def __init__(
@@ -59,7 +57,7 @@ class Kafka:
         # Who only reads has a folder for as long as it is open.
         self._temporary = None if local else TemporaryDirectory(prefix="penstock-")
         self._folder = local or cast(TemporaryDirectory[str], self._temporary).name
-        self._copy = Copy(os.path.join(self._folder, "states"), "Kafka")
+        super().__init__(Copy(os.path.join(self._folder, "states"), "Kafka"))
         self._lock: int | None = None
         self._is_prepared = False
         # Of the above, which several partitions need that come together.
@@ -255,26 +253,6 @@ class Kafka:
 
     def standby_lag(self) -> int | None:
         return None if self._standby is None else self._standby.lag
-
-    # Reading.
-
-    def read(self, stage: str, keys: Sequence[bytes]) -> list[Row]:
-        return self._copy.read(stage, keys)
-
-    def due(self, stage: str, after: float, until: float, most: int) -> list[tuple[float, bytes]]:
-        return self._copy.due(stage, after, until, most)
-
-    def mark(self, partition: str) -> bytes | None:
-        return dict(self._copy.marks()).get(partition)
-
-    def marks(self) -> list[tuple[str, bytes]]:
-        return self._copy.marks()
-
-    def scan(self, stage: str) -> Iterator[Row]:
-        return self._copy.scan(stage)
-
-    def size(self, stage: str) -> tuple[int, int]:
-        return self._copy.size(stage)
 
     def backup(self, path: str) -> None:
         """Write a copy of the current state to a new file. Raises CannotOpen."""
