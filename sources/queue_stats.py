@@ -34,6 +34,7 @@ from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import cancellable
+from penstock.streams.sql_queue.schema import Required
 from penstock.streams.stages.source_stage import source
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def queue_stats(
                 began = now()
                 try:
                     if not there:
-                        await store.open(make=False)
+                        await store.open(Required(make=False))
                         there = True
                     stats = await cancellable(measure(store, window))
                 except DatabaseLost as error:

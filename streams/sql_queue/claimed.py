@@ -7,7 +7,8 @@ about the row has to present the token; after another claim it changes nothing.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
@@ -25,9 +26,11 @@ __all__ = [
     "ClaimTerms",
     "Failure",
     "NotHeld",
+    "Refusals",
     "Refused",
     "Row",
     "Settlement",
+    "apart",
     "in_order",
     "lost_rows",
     "new_token",
@@ -50,6 +53,10 @@ class Refused(PenstockError):
     def __init__(self, error: Exception) -> None:
         super().__init__(f"{type(error).__name__}: {str(error).strip()}")
         self.error = error
+
+
+Refusals = list[tuple[Any, Refused]]
+"""The ids of rows, each with why the database refuses to change it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +179,7 @@ class Claim:
 
     rows: list[Row] = field(default_factory=list[Row])
     buried: list[Any] = field(default_factory=list[Any])
-    refused: list[tuple[Any, Refused]] = field(default_factory=list[tuple[Any, Refused]])
+    refused: Refusals = field(default_factory=list[tuple[Any, Refused]])
 
 
 @dataclass(slots=True)
@@ -342,6 +349,22 @@ def _inherit(rows: list[Row]) -> None:
     lowest: dict[str | None, int] = {}
     for row in reversed(rows):
         row.priority = lowest[row.key] = min(row.priority, lowest.get(row.key, row.priority))
+
+
+async def apart(
+    refusals: Callable[[], AbstractContextManager[None]],
+    claim: Callable[[Refusals | None], Awaitable[Claim]],
+) -> Claim:
+    """A claim; if the database refuses it, by the `refusals` of that database, without the rows for
+    which it does so."""
+    try:
+        with refusals():
+            return await claim(None)
+    except Refused:
+        refused: Refusals = []
+        found = await claim(refused)
+        found.refused = refused
+        return found
 
 
 def in_order(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

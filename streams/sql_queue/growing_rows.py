@@ -16,7 +16,7 @@ from penstock.streams.delivery.text import Unusable, body_in
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.sql_queue.reconnect import Reconnecting
-from penstock.streams.sql_queue.schema import quoted
+from penstock.streams.sql_queue.schema import Required, quoted
 from penstock.streams.sql_queue.store import Store
 from penstock.streams.sql_queue.url import place_of
 
@@ -65,7 +65,7 @@ class GrowingRows(ABC):
 
     async def open(self) -> None:
         """Connect. Raises CannotOpen, TableMissing and ColumnMissing."""
-        await self._insist(partial(self._store.open, [], there=True))
+        await self._insist(partial(self._store.open, Required([], there=True)))
         there = self._store.columns
         for column in self._options.columns:
             if column not in there:

@@ -32,6 +32,7 @@ from penstock.streams.sql_queue.ledger import Ledger
 from penstock.streams.sql_queue.other_readers import Elsewhere
 from penstock.streams.sql_queue.periodic import Periodic, Scheduler
 from penstock.streams.sql_queue.reconnect import Reconnecting
+from penstock.streams.sql_queue.schema import Required
 from penstock.streams.sql_queue.store import DatabaseLost, Store
 from penstock.streams.sql_queue.url import database_of, place_of
 from penstock.streams.sql_queue.within import Ends, ends_in
@@ -194,9 +195,9 @@ class TableReader(LeasedSource[Row]):
         try:
             tracing = self.run.tracing
             context = None if tracing is None else tracing.options[1]
-            there = not self._manner.follow
-            only = self._manner.only
-            await self._insist(partial(self._store.open, there=there, context=context, only=only))
+            manner = self._manner
+            required = Required(there=not manner.follow, context=context, only=manner.only)
+            await self._insist(partial(self._store.open, required))
             self._warn_of_near_tables()
             await self._look_for_store()
             self._is_there = True

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
-from penstock.streams.base.errors import BuildError, CannotOpen
+from penstock.streams.base.errors import BuildError, CannotOpen, ColumnMissing, TableMissing
 
 __all__ = [
+    "ANY",
     "COLUMNS",
     "DEAD",
     "IN_PROCESS",
@@ -20,6 +21,7 @@ __all__ = [
     "PROCESSED",
     "UNPROCESSED",
     "Layout",
+    "Required",
     "Upsert",
     "quoted",
 ]
@@ -218,14 +220,17 @@ FROM {names["own"]} AS o LEFT JOIN {names["table"]} AS b ON b."id" = o.{names["o
             return []
         return [field, *({"tracestate"} & has)]
 
-    def missing(self, there: Iterable[str], fields: Iterable[str] | None = None) -> list[str]:
-        """The columns (of a queue, or `fields`) that are missing in `there`."""
-        has = set(there)
-        if fields is None:
+    def check(self, database: str, there: Collection[str], fields: Iterable[str] | None) -> None:
+        """Raises ColumnMissing if columns (of a queue, or `fields`) are not `there`."""
+        wanted = fields
+        if wanted is None:
             own = self.columns or {}
             needed = [*OWN[:3], *own] if self.beside else list(dict.fromkeys((*COLUMNS, *own)))
-            fields = dict.fromkeys(map(self.column, needed))
-        return [name for name in fields if name not in has]
+            wanted = dict.fromkeys(map(self.column, needed))
+        if lacks := [name for name in wanted if name not in there]:
+            if fields is None:
+                raise ColumnMissing(self._lacking(database, lacks))
+            raise ColumnMissing(self._without(database, lacks, there))
 
     def ranks(self, there: Iterable[str]) -> bool:
         """Whether rows have a priority in a table with these columns. In a user's own table a
@@ -266,9 +271,15 @@ FROM {names["own"]} AS o LEFT JOIN {names["table"]} AS b ON b."id" = o.{names["o
                 "or name the one that serves instead by columns= (in a shell --column)."
             )
 
-    def no_table(self, database: str, tables: Sequence[str], *, makes: bool) -> str:
-        """The error message for a table that is missing among the `tables` of a database. `makes`:
-        whether a writer would create it."""
+    def check_may_make(self, database: str, tables: list[str], required: Required) -> None:
+        """Raises TableMissing unless the table, which is not among the `tables` of a database, may
+        be made."""
+        # Whether a writer would.
+        makes = required.fields is None and not self.mapped
+        if required.there or not (required.make and makes):
+            raise TableMissing(self._no_table(database, tables, makes=makes))
+
+    def _no_table(self, database: str, tables: list[str], *, makes: bool) -> str:
         # Those of a store of states are not what was meant.
         tables = [table for table in tables if not table.startswith("penstock")]
         if near := self.near(tables):
@@ -310,7 +321,7 @@ FROM {names["own"]} AS o LEFT JOIN {names["table"]} AS b ON b."id" = o.{names["o
             f"({columns})"
         )
 
-    def without(self, database: str, fields: Sequence[str], there: Iterable[str]) -> str:
+    def _without(self, database: str, fields: Sequence[str], there: Iterable[str]) -> str:
         """The error message for columns of a table, no queue, that are not `there`."""
         names = ", ".join(map(repr, fields))
         return (
@@ -318,7 +329,7 @@ FROM {names["own"]} AS o LEFT JOIN {names["table"]} AS b ON b."id" = o.{names["o
             f"it has: {', '.join(there)}."
         )
 
-    def lacking(self, database: str, columns: Iterable[str]) -> str:
+    def _lacking(self, database: str, columns: Iterable[str]) -> str:
         """The error message for missing columns of a queue."""
         names = ", ".join(map(repr, columns))
         beside = (
@@ -350,6 +361,28 @@ class Upsert:
             return f"ON CONFLICT ({key}) DO NOTHING"
         new = ", ".join(f"{name} = excluded.{name}" for name in others)
         return f"ON CONFLICT ({key}) DO UPDATE SET {new}"
+
+
+class Required(NamedTuple):
+    """What a table must have when it is opened.
+
+    With `fields` it is not a queue but a table that must have those columns, and with `upsert` a
+    unique index on its key. It is made only with `make`. `there`: the table, and the database, must
+    exist; what belongs to it is still made. `context` names the column with the context of a trace,
+    which claimed rows get if there is such a column. `ranked`: rows must have priorities. `only` is
+    a column, or a field of the payload, and its values in the rows that are claimed.
+    """
+
+    fields: Sequence[str] | None = None
+    upsert: Upsert | None = None
+    make: bool = True
+    there: bool = False
+    context: str | None = None
+    ranked: bool = False
+    only: tuple[str, Sequence[str]] | None = None
+
+
+ANY = Required()
 
 
 def _is_name(name: Any) -> bool:

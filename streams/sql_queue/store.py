@@ -13,7 +13,7 @@ from penstock.streams.base.keys import key_function
 from penstock.streams.delivery.commit import Parts
 from penstock.streams.io.encoding import encoded
 from penstock.streams.sql_queue.claimed import Claim, ClaimTerms, Refused, Row, Settlement
-from penstock.streams.sql_queue.schema import Layout, Upsert
+from penstock.streams.sql_queue.schema import ANY, Layout, Required, Upsert
 
 __all__ = [
     "MOST_REFUSED",
@@ -95,27 +95,10 @@ class Store(ABC):
     _spared: list[Any]
 
     @abstractmethod
-    async def open(
-        self,
-        fields: Sequence[str] | None = None,
-        *,
-        upsert: Upsert | None = None,
-        make: bool = True,
-        there: bool = False,
-        context: str | None = None,
-        ranked: bool = False,
-        only: tuple[str, Sequence[str]] | None = None,
-    ) -> None:
-        """Connect and look at the table; make it, if it is ours and missing (and `make`).
-
-        `there`: the table, and the database, must exist; what belongs to it is still made. With
-        `fields` it is not a queue but a table that must have those columns, and with `upsert` a
-        unique index on its key. `context` names the column with the context of a trace, which
-        claimed rows get if there is such a column. `ranked`: rows must have priorities. `only`
-        is a column, or a field of the payload, and its values in the rows that are claimed.
-        Raises CannotOpen if there is no database, it refuses the connection or there is no such
-        index, TableMissing and ColumnMissing.
-        """
+    async def open(self, required: Required = ANY) -> None:
+        """Connect and look at the table; make it, if it is ours and missing. Raises CannotOpen if
+        there is no database, it refuses the connection or there is no such index, TableMissing and
+        ColumnMissing."""
 
     @abstractmethod
     async def claim(

@@ -34,7 +34,7 @@ from penstock.streams.sql_queue.claimed import Row
 from penstock.streams.sql_queue.reader import TableReader
 from penstock.streams.sql_queue.reconnect import Reconnecting
 from penstock.streams.sql_queue.scheduling import Scheduling
-from penstock.streams.sql_queue.schema import Upsert
+from penstock.streams.sql_queue.schema import Required, Upsert
 from penstock.streams.sql_queue.store import Enqueued, Insertion, Store, columns_of
 from penstock.streams.sql_queue.url import database_of
 from penstock.streams.stages.sink_stage import BaseSinkStage, Closed
@@ -108,8 +108,8 @@ class TableWriter(BaseSinkStage):
     async def _work(self) -> None:
         try:
             fields = None if self._fields is None else list(self._fields)
-            ranked, upsert = self._scheduling.ranks, self._into.upsert
-            await self._insist(partial(self._store.open, fields, upsert=upsert, ranked=ranked))
+            required = Required(fields, self._into.upsert, ranked=self._scheduling.ranks)
+            await self._insist(partial(self._store.open, required))
         except Exception as error:
             self.break_off(error)
             return

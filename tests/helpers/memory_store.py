@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.streams.delivery.commit import Parts
 from penstock.streams.sql_queue import Claim, ClaimTerms, Layout, Row, Settlement, Store
-from penstock.streams.sql_queue.schema import Upsert
+from penstock.streams.sql_queue.schema import ANY, Required, Upsert
 from penstock.streams.sql_queue.store import Enqueued, PeriodicJob
 
 __all__ = ["MemoryStore"]
@@ -29,17 +29,7 @@ class MemoryStore(Store):
         # How often each was claimed and not given back.
         self.attempts: Counter[int] = Counter()
 
-    async def open(
-        self,
-        fields: Sequence[str] | None = None,
-        *,
-        upsert: Upsert | None = None,
-        make: bool = True,
-        there: bool = False,
-        context: str | None = None,
-        ranked: bool = False,
-        only: tuple[str, Sequence[str]] | None = None,
-    ) -> None:
+    async def open(self, required: Required = ANY) -> None:
         await asyncio.sleep(0)
 
     async def claim(

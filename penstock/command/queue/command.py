@@ -26,6 +26,7 @@ from penstock.streams.sql_queue import (
     open_store,
     redacted,
 )
+from penstock.streams.sql_queue.schema import Required
 from penstock.streams.sql_queue.upkeep import (
     Found,
     Refusals,
@@ -98,7 +99,7 @@ async def _with_store(
 ) -> _T:
     store = open_store(options.url, options.table, _mapping(options), beside=options.beside)
     try:
-        await store.open(make=False)
+        await store.open(Required(make=False))
         return await action(store, options)
     finally:
         await store.close()

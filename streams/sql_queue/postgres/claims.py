@@ -9,7 +9,7 @@ has undone its lease of the key.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -22,9 +22,11 @@ from penstock.streams.sql_queue.claimed import (
     ClaimTerms,
     Failure,
     NotHeld,
+    Refusals,
     Refused,
     Row,
     Settlement,
+    apart,
     lost_rows,
     new_token,
     sorted_out,
@@ -42,8 +44,6 @@ from penstock.streams.sql_queue.postgres.table_statements import HAS_TABLE
 from penstock.streams.sql_queue.schema import DEAD, IN_PROCESS, UNPROCESSED
 
 __all__ = ["PostgresStore"]
-
-Refusals = list[tuple[Any, Refused]]
 
 _LAST = 2**63 - 1  # an id
 # Seconds between two searches for rows that were set back by hand.
@@ -72,13 +72,13 @@ class PostgresStore(PostgresTable):
         if terms.by is not None:
             await self._prepare_keys(terms.by)
             values["left_keys"] = list(left)
-            return await self._apart(partial(self._claim_by_key, values, reclaim))
+            return await apart(refusals, partial(self._claim_by_key, values, reclaim))
         text = sql.CLAIM
         behind = self._position.behind(reclaim)
         if behind is not None:
             text = sql.CLAIM_BEHIND
             values["urgent"], values["behind"] = behind
-        claim = await self._apart(partial(self._claim, text, values))
+        claim = await apart(refusals, partial(self._claim, text, values))
         self._position.claimed(claim)
         return claim
 
@@ -86,19 +86,8 @@ class PostgresStore(PostgresTable):
         values = _conditions(terms, alone=True)
         if terms.by is not None:
             await self._prepare_keys(terms.by)
-            return await self._apart(partial(self._claim_suspect_by_key, values))
-        return await self._apart(partial(self._claim, sql.CLAIM_SUSPECT, values))
-
-    async def _apart(self, claim: Callable[[Refusals | None], Awaitable[Claim]]) -> Claim:
-        """A claim; if the database refuses it, without the rows for which it does so."""
-        try:
-            with refusals():
-                return await claim(None)
-        except Refused:
-            refused: Refusals = []
-            found = await claim(refused)
-            found.refused = refused
-            return found
+            return await apart(refusals, partial(self._claim_suspect_by_key, values))
+        return await apart(refusals, partial(self._claim, sql.CLAIM_SUSPECT, values))
 
     async def _claim(self, text: str, values: dict[str, Any], refused: Refusals | None) -> Claim:
         if self.layout.beside or refused is not None:

@@ -9,7 +9,7 @@ import psycopg
 
 from penstock.streams.sql_queue.claimed import Refused
 from penstock.streams.sql_queue.postgres.claims import PostgresStore
-from penstock.streams.sql_queue.schema import quoted
+from penstock.streams.sql_queue.schema import Required, quoted
 
 __all__ = ["PostgresRows"]
 
@@ -29,7 +29,7 @@ class PostgresRows(PostgresStore):
     needs = "It needs SELECT on {table!r}."
 
     async def look(self, by: str, columns: Sequence[str] | None) -> None:
-        await self.open([by, *(columns or ())], there=True)
+        await self.open(Required([by, *(columns or ())], there=True))
         self._wanted = list(columns or self._columns)
         self._names["wanted"] = ", ".join(map(quoted, self._wanted))
         self._names["by"] = quoted(by)

@@ -31,7 +31,16 @@ from penstock.streams.sql_queue.postgres.key_texts import (
     short_key,
 )
 from penstock.streams.sql_queue.postgres.pooling import check_session
-from penstock.streams.sql_queue.schema import NUMBERS, OWN, PRIORITY, Layout, Upsert, quoted
+from penstock.streams.sql_queue.schema import (
+    ANY,
+    NUMBERS,
+    OWN,
+    PRIORITY,
+    Layout,
+    Required,
+    Upsert,
+    quoted,
+)
 from penstock.streams.sql_queue.store import (
     DatabaseLost,
     Enqueued,
@@ -125,17 +134,7 @@ class PostgresTable(Store):
 
     # The connection.
 
-    async def open(
-        self,
-        fields: Sequence[str] | None = None,
-        *,
-        upsert: Upsert | None = None,
-        make: bool = True,
-        there: bool = False,
-        context: str | None = None,
-        ranked: bool = False,
-        only: tuple[str, Sequence[str]] | None = None,
-    ) -> None:
+    async def open(self, required: Required = ANY) -> None:
         if not self._known:
             try:
                 async with self._using():
@@ -143,20 +142,11 @@ class PostgresTable(Store):
             except DatabaseLost as error:
                 raise CannotOpen(f"Cannot use {redacted(self.url)}: {error}") from error
         async with self._transaction(durable=True) as db:
-            await self._look(db, fields, make, there, context, ranked, only)
-            if fields is not None and upsert is not None:
-                await self._look_for_index(db, fields, upsert)
+            await self._look(db, required)
+            if required.fields is not None and required.upsert is not None:
+                await self._look_for_index(db, required.fields, required.upsert)
 
-    async def _look(
-        self,
-        db: Connection,
-        fields: Sequence[str] | None,
-        make: bool,
-        there: bool,
-        context: str | None,
-        ranked: bool,
-        only: tuple[str, Sequence[str]] | None,
-    ) -> None:
+    async def _look(self, db: Connection, required: Required) -> None:
         where = redacted(self.url)
         if db.info.server_version < _OLDEST:
             raise CannotOpen(
@@ -166,23 +156,19 @@ class PostgresTable(Store):
         columns = await self._types(db)
         if not columns:
             tables = [name for (name,) in await self._all(db, sql.TABLES)]
-            makes = fields is None and not self.layout.mapped
-            if there or not (make and makes):
-                raise TableMissing(self.layout.no_table(where, tables, makes=makes))
+            self.layout.check_may_make(where, tables, required)
             for statement in sql.CREATE:
                 await self._all(db, statement, {"table": names["table"]})
             columns = await self._types(db)
             self.near = self.layout.near(tables)
-        elif lacks := self.layout.missing(columns, fields):
-            if fields is not None:
-                raise ColumnMissing(self.layout.without(where, lacks, columns))
-            raise ColumnMissing(self.layout.lacking(where, lacks))
+        else:
+            self.layout.check(where, columns, required.fields)
         self._columns = columns
         self.columns = list(columns)
-        brought = self.layout.context(columns, context)
+        brought = self.layout.context(columns, required.context)
         names["context"] = "".join(f", {self.layout.value(name)}::text" for name in brought)
-        if fields is None:
-            self._rank(needed=ranked)
+        if required.fields is None:
+            self._rank(needed=required.ranked)
             for name in NUMBERS:
                 if name in OWN or not (self.layout.beside or name == PRIORITY):
                     self.layout.check_number(where, name, columns[self.layout.column(name)])
@@ -198,12 +184,13 @@ class PostgresTable(Store):
                 }
             self._name_payload(columns[self.layout.column("payload")])
             self._statements.clear()
-            if only is not None:
-                values = ", ".join(Literal(value).as_string(None) for value in only[1])
-                names["only"] = f" AND {self._field(only[0])} IN ({values})"
+            if required.only is not None:
+                field, values = required.only
+                listed = ", ".join(Literal(value).as_string(None) for value in values)
+                names["only"] = f" AND {self._field(field)} IN ({listed})"
                 names["spared"] = names["only"]
             if self.layout.beside:
-                await self._look_beside(db, make)
+                await self._look_beside(db, required.make)
 
     async def _look_for_index(self, db: Connection, fields: Sequence[str], upsert: Upsert) -> None:
         try:

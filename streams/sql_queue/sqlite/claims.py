@@ -8,7 +8,7 @@ query.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -20,9 +20,11 @@ from penstock.streams.sql_queue.claimed import (
     Claim,
     ClaimTerms,
     NotHeld,
+    Refusals,
     Refused,
     Row,
     Settlement,
+    apart,
     lost_rows,
     new_token,
     sorted_out,
@@ -33,8 +35,6 @@ from penstock.streams.sql_queue.sqlite import statements as sql
 from penstock.streams.sql_queue.sqlite.table import SqliteTable, json_path, refusals
 
 __all__ = ["SqliteStore"]
-
-Refusals = list[tuple[Any, Refused]]
 
 _BEFORE_ALL = -(2**63)  # an id
 # Ids in the text of one statement.
@@ -54,16 +54,16 @@ class SqliteStore(SqliteTable):
         values["urgent"], values["behind"] = behind or (_BEFORE_ALL, _BEFORE_ALL)
         if terms.by is not None:
             values["left_keys"] = [_bytes(key) for key in left]
-            return await self._apart(partial(self._claim_by_key, terms.by, values, reclaim))
-        claim = await self._apart(partial(self._claim, sql.CLAIM, values))
+            return await apart(refusals, partial(self._claim_by_key, terms.by, values, reclaim))
+        claim = await apart(refusals, partial(self._claim, sql.CLAIM, values))
         self._position.claimed(claim)
         return claim
 
     async def claim_suspect(self, terms: ClaimTerms) -> Claim:
         values = _conditions(terms, alone=True)
         if terms.by is None:
-            return await self._apart(partial(self._claim, sql.CLAIM_SUSPECT, values))
-        return await self._apart(partial(self._claim_suspect_by_key, terms.by, values))
+            return await apart(refusals, partial(self._claim, sql.CLAIM_SUSPECT, values))
+        return await apart(refusals, partial(self._claim_suspect_by_key, terms.by, values))
 
     async def has_suspects(self, terms: ClaimTerms) -> bool:
         values = _conditions(terms)
@@ -76,17 +76,6 @@ class SqliteStore(SqliteTable):
 
         # The first claim by key creates a table.
         return bool(await self._transaction(work, writing=self._key is None))
-
-    async def _apart(self, claim: Callable[[Refusals | None], Awaitable[Claim]]) -> Claim:
-        """A claim; if the database refuses it, without the rows for which it does so."""
-        try:
-            with refusals():
-                return await claim(None)
-        except Refused:
-            refused: Refusals = []
-            found = await claim(refused)
-            found.refused = refused
-            return found
 
     async def _claim(self, text: str, values: dict[str, Any], refused: Refusals | None) -> Claim:
         def work(db: sqlite3.Connection) -> list[Any]:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from penstock.streams.sql_queue.claimed import Refused
-from penstock.streams.sql_queue.schema import quoted
+from penstock.streams.sql_queue.schema import Required, quoted
 from penstock.streams.sql_queue.sqlite.claims import SqliteStore
 from penstock.streams.sql_queue.sqlite.table import which_file
 from penstock.streams.sql_queue.store import DatabaseLost
@@ -21,7 +21,7 @@ class SqliteRows(SqliteStore):
     the file is changed; it may be replaced by another one in the meantime."""
 
     async def look(self, by: str, columns: Sequence[str] | None) -> None:
-        await self.open([by, *(columns or ())], make=False, there=True)
+        await self.open(Required([by, *(columns or ())], make=False, there=True))
         there = await self._transaction(self._columns, durable=False, writing=False)
         self._wanted = list(columns or there)
         wanted = ", ".join(map(quoted, self._wanted))

@@ -34,7 +34,16 @@ from penstock.streams.delivery.commit import Parts
 from penstock.streams.io.encoding import encoded
 from penstock.streams.sql_queue.claimed import Refused
 from penstock.streams.sql_queue.position import Position
-from penstock.streams.sql_queue.schema import NUMBERS, OWN, PRIORITY, Layout, Upsert, quoted
+from penstock.streams.sql_queue.schema import (
+    ANY,
+    NUMBERS,
+    OWN,
+    PRIORITY,
+    Layout,
+    Required,
+    Upsert,
+    quoted,
+)
 from penstock.streams.sql_queue.sqlite import statements as sql
 from penstock.streams.sql_queue.sqlite.lock_queue import LockQueue
 from penstock.streams.sql_queue.store import (
@@ -129,78 +138,48 @@ class SqliteTable(Store):
 
     # The connection.
 
-    async def open(
-        self,
-        fields: Sequence[str] | None = None,
-        *,
-        upsert: Upsert | None = None,
-        make: bool = True,
-        there: bool = False,
-        context: str | None = None,
-        ranked: bool = False,
-        only: tuple[str, Sequence[str]] | None = None,
-    ) -> None:
-        if (there or not make) and not Path(self._path).exists():  # noqa: ASYNC240 - one look, at the start
+    async def open(self, required: Required = ANY) -> None:
+        if (required.there or not required.make) and not Path(self._path).exists():  # noqa: ASYNC240 - one look, at the start
             raise CannotOpen(f"{self._file} does not exist")
         try:
             # Readers need not wait for writers.
-            look = partial(
-                self._look,
-                fields=fields,
-                make=make,
-                there=there,
-                context=context,
-                ranked=ranked,
-                only=only,
-            )
-            await self._transaction(look, writing=make)
-            if fields is not None and upsert is not None:
-                await self._transaction(partial(self._look_for_index, fields=fields, upsert=upsert))
+            await self._transaction(partial(self._look, required), writing=required.make)
+            if required.fields is not None and required.upsert is not None:
+                look = partial(self._look_for_index, required.fields, required.upsert)
+                await self._transaction(look)
         except sqlite3.DatabaseError as error:
             raise CannotOpen(f"Cannot use {self._file}: {error}") from error
         self._loop = asyncio.get_running_loop()
         _stores.add(self)
 
-    def _look(
-        self,
-        db: sqlite3.Connection,
-        fields: Sequence[str] | None,
-        make: bool,
-        there: bool,
-        context: str | None,
-        ranked: bool,
-        only: tuple[str, Sequence[str]] | None,
-    ) -> None:
+    def _look(self, required: Required, db: sqlite3.Connection) -> None:
         columns = self._columns(db)
         if not columns:
             tables = [name for (name,) in db.execute(sql.TABLES)]
-            makes = fields is None and not self.layout.mapped
-            if there or not (make and makes):
-                raise TableMissing(self.layout.no_table(self._file, tables, makes=makes))
+            self.layout.check_may_make(self._file, tables, required)
             for statement in sql.CREATE:
                 db.execute(statement.format_map(self._names))
             self.near = self.layout.near(tables)
-        elif lacks := self.layout.missing(columns, fields):
-            if fields is not None:
-                raise ColumnMissing(self.layout.without(self._file, lacks, columns))
-            raise ColumnMissing(self.layout.lacking(self._file, lacks))
+        else:
+            self.layout.check(self._file, columns, required.fields)
         self.columns = columns
-        brought = self.layout.context(columns, context)
+        brought = self.layout.context(columns, required.context)
         self._names["context"] = "".join(
             f", CAST(CAST({self.layout.value(name, None)} AS TEXT) AS BLOB)" for name in brought
         )
-        if fields is None:
+        if required.fields is None:
             for name in NUMBERS:
                 if name != PRIORITY and (name in OWN or not self.layout.beside):
                     self.layout.check_number(self._file, name, self._kind(db, name))
-            self._rank(db, needed=ranked)
+            self._rank(db, needed=required.ranked)
             if self.layout.beside:
-                self._look_beside(db, make)
-            if only is not None:
-                within = f"IN ({literals(only[1])})"
-                self._names["only"] = f" AND {self._text_of(db, only[0], None)} {within}"
+                self._look_beside(db, required.make)
+            if required.only is not None:
+                field, values = required.only
+                within = f"IN ({literals(values)})"
+                self._names["only"] = f" AND {self._text_of(db, field, None)} {within}"
                 self._names["spared"] = self._names["only"]
-                self._only_of_t = f" AND {self._text_of(db, only[0], 't')} {within}"
+                self._only_of_t = f" AND {self._text_of(db, field, 't')} {within}"
 
     def _rank(self, db: sqlite3.Connection, *, needed: bool) -> None:
         self.is_ranked = self.layout.ranks(self._columns(db))
@@ -228,7 +207,7 @@ class SqliteTable(Store):
         )
 
     def _look_for_index(
-        self, db: sqlite3.Connection, fields: Sequence[str], upsert: Upsert
+        self, fields: Sequence[str], upsert: Upsert, db: sqlite3.Connection
     ) -> None:
         try:
             # SQLite looks for the index itself.

@@ -15,6 +15,7 @@ import pytest
 from penstock import collect, read_table
 from penstock.streams.sql_queue import ClaimTerms, Row, Settlement, Store, open_store
 from penstock.streams.sql_queue.analytics.statistics import measure
+from penstock.streams.sql_queue.schema import Required
 from penstock.streams.sql_queue.upkeep import retry
 
 FOLDER = Path(__file__).parent / "first"
@@ -42,7 +43,7 @@ def stored(database: str) -> str:
 @asynccontextmanager
 async def opened(url: str, table: str = "queue") -> AsyncGenerator[Store, None]:
     store = open_store(url, table)
-    await store.open(make=False)
+    await store.open(Required(make=False))
     try:
         yield store
     finally:

@@ -10,6 +10,7 @@ from orjson import dumps
 
 from penstock.streams.nats.client.place import place_of
 from penstock.streams.nats.streams.replies import WORKING
+from penstock.streams.sql_queue.schema import Required
 from tests.helpers.nats.model import Client, Server
 
 __all__ = ["Connection", "Looks", "look"]
@@ -78,7 +79,7 @@ class Looks:
     def __init__(self, *_: object, beside: bool) -> None:
         self.number = -1
 
-    async def open(self, *, make: bool) -> None:
+    async def open(self, required: Required) -> None:
         await asyncio.sleep(0)
 
     async def close(self) -> None:

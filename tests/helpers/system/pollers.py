@@ -23,6 +23,7 @@ from orjson import dumps, loads
 
 from penstock.streams.sql_queue import DEAD, IN_PROCESS, Store, open_store
 from penstock.streams.sql_queue.analytics.statistics import QueueStats, measure
+from penstock.streams.sql_queue.schema import Required
 from penstock.streams.sql_queue.upkeep import Found, cancel, peek
 from tests.helpers.beside import make_own
 from tests.helpers.system.checker import Verdict, check
@@ -348,7 +349,7 @@ def is_being_written(url: str) -> bool:
 async def _opened(orders: Orders, *, make: bool) -> AsyncGenerator[Store]:
     store = open_store(orders.url, beside=orders.beside)
     try:
-        await store.open(make=make)
+        await store.open(Required(make=make))
         yield store
     finally:
         await store.close()

@@ -13,6 +13,7 @@ from penstock import queue_stats, write_jsonl
 from penstock.streams.base.errors import BuildError, CannotOpen, DatabaseUnavailable, TableMissing
 from penstock.streams.sql_queue import DatabaseLost, open_store
 from penstock.streams.sql_queue.analytics import statistics
+from penstock.streams.sql_queue.schema import Required
 from penstock.streams.testing import Probe, run_virtual
 
 
@@ -25,8 +26,8 @@ class Ticking:
         self._lasts = lasts
         self._away = away
 
-    async def open(self, fields: None = None, *, make: bool = True) -> None:
-        assert not make
+    async def open(self, required: Required) -> None:
+        assert not required.make
 
     async def look(self) -> float:
         begun = asyncio.get_running_loop().time()

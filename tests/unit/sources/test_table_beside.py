@@ -19,6 +19,7 @@ from penstock.streams.failures.backoff import Backoff
 from penstock.streams.sql_queue import ClaimTerms, Failure, Settlement, Store, open_store
 from penstock.streams.sql_queue.analytics.replay import read_visits
 from penstock.streams.sql_queue.analytics.statistics import QueueStats, measure
+from penstock.streams.sql_queue.schema import Required
 from penstock.streams.sql_queue.upkeep import peek, purge, retry
 from tests.helpers.beside import COLUMNS
 
@@ -77,7 +78,7 @@ def with_store(url: str, work: Callable[[Store], Coroutine[Any, Any, Any]], **op
     async def main() -> Any:
         store = open_store(url, "jobs", COLUMNS, beside=True)
         try:
-            await store.open(**options)
+            await store.open(Required(**options))
             return await work(store)
         finally:
             await store.close()

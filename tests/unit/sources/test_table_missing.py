@@ -12,12 +12,13 @@ import pytest
 from penstock import collect, read_table, write_table
 from penstock.streams.base.errors import CannotOpen, TableMissing
 from penstock.streams.sql_queue import Store, open_store
+from penstock.streams.sql_queue.schema import Required
 
 
 async def opened(url: str, table: str, *, make: bool = True) -> Store:
     store = open_store(url, table)
     try:
-        await store.open(make=make)
+        await store.open(Required(make=make))
     finally:
         await store.close()
     return store

@@ -18,6 +18,7 @@ from penstock import collect, from_iterable, read_table, write_table
 from penstock.streams.base.errors import BuildError, CannotOpen, ColumnMissing
 from penstock.streams.sql_queue import Claim, ClaimTerms, Failure, Settlement, Store, open_store
 from penstock.streams.sql_queue.analytics.statistics import measure
+from penstock.streams.sql_queue.schema import Required
 from penstock.streams.sql_queue.upkeep import peek
 from tests.helpers.statements import execute
 from tests.helpers.walks import seeds
@@ -33,7 +34,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 async def opened(url: str, *, ranked: bool = False, **options: Any) -> AsyncGenerator[Store, None]:
     store = open_store(url, **options)
     try:
-        await store.open(ranked=ranked)
+        await store.open(Required(ranked=ranked))
         yield store
     finally:
         await store.close()

@@ -27,6 +27,7 @@ from penstock.streams.base.errors import BadArgument, BuildError
 from penstock.streams.failures.backoff import Backoff
 from penstock.streams.sql_queue import ClaimTerms, Failure, Settlement, Store, open_store
 from penstock.streams.sql_queue.analytics.statistics import measure
+from penstock.streams.sql_queue.schema import Required
 from tests.helpers.until import until
 
 SOON = Backoff(0.01, cap=0.01)
@@ -222,7 +223,7 @@ def test_kinds_of_rows_may_be_in_a_column_and_expired_leases_are_only_taken_of_o
             gone = ClaimTerms("gone", lease=0.0)
             assert len((await store.claim(9, gone)).rows) == 4
         mine = open_store(database)
-        await mine.open(only=("kind", ["b{"]))
+        await mine.open(Required(only=("kind", ["b{"])))
         assert [row.id for row in (await mine.claim(9, ClaimTerms("me"))).rows] == [3, 4]
         await mine.close()
 

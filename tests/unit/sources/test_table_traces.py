@@ -13,6 +13,7 @@ import pytest
 
 from penstock import Pipeline, collect, from_iterable, read_table, write_table
 from penstock.streams.sql_queue import ClaimTerms, open_store
+from penstock.streams.sql_queue.schema import Required
 from tests.helpers.spans import Spans, identity, parent
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -193,7 +194,7 @@ def test_a_row_that_is_claimed_alone_has_its_context(table: Table, by: str | Non
 
     async def work() -> None:
         store = open_store(table.url, "jobs", beside=table.beside)
-        await store.open(context="traceparent")
+        await store.open(Required(context="traceparent"))
         terms = [ClaimTerms(name, lease=0.0, attempts=2, by=by) for name in ("crashed", "next")]
         assert len((await store.claim(1, terms[0])).rows) == 1
         # By key, this claim finds what the first reader left behind.

@@ -12,6 +12,7 @@ import pytest
 from penstock import collect, from_iterable, ops, queue_stats, read_table, write_table
 from penstock.streams.base.errors import CannotOpen
 from penstock.streams.sql_queue import open_store
+from penstock.streams.sql_queue.schema import Required
 from penstock.streams.sql_queue.upkeep import peek
 from tests.helpers.servers.pooler import Pooler
 
@@ -37,7 +38,7 @@ async def measure(url: str) -> None:
 async def look(url: str) -> None:
     store = open_store(url)
     try:
-        await store.open(make=False)
+        await store.open(Required(make=False))
         await peek(store, 1)
     finally:
         await store.close()
