@@ -1,4 +1,4 @@
-"""An arrow of a pipeline that shows the events on it to a sink that measures them."""
+"""An arrow of a pipeline that shows the events on it, as to a sink that measures them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.observing import Statistics
 
-__all__ = ["ShownArrows", "check_stage", "refuse_idle_stage"]
+__all__ = ["ShownArrow", "ShownArrows", "check_stage", "refuse_idle_stage"]
 
 Show = Callable[[list[Event[Any]]], None]
 
@@ -61,7 +61,7 @@ class ShownArrows:
         numbers = self._elsewhere if info.number in self._elsewhere else (info.number,)
         for number in sorted(numbers):
             if (show := self._shown(number)) is not None:
-                below = _ShownArrow(below, show)
+                below = ShownArrow(below, show)
         return below
 
     def counted_statistics(
@@ -71,7 +71,9 @@ class ShownArrows:
         return statistics
 
 
-class _ShownArrow:
+class ShownArrow:
+    """Shows the lists of events that go to the stage `below`, before it has them."""
+
     __slots__ = ("_on_events", "_show", "on_completed", "on_error", "on_subscribe")
 
     def __init__(self, below: Subscriber[Any], show: Show) -> None:

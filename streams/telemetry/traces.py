@@ -8,7 +8,7 @@ through the propagators of OpenTelemetry.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,6 +24,7 @@ from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.recording.arrows import GOLDEN
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.observing import CallLimits, Observer, Statistics
+from penstock.streams.stages.shown_arrow import ShownArrow
 from penstock.streams.telemetry.traced_calls import Exit, Trace, TracedCalls, TracedStage
 
 if TYPE_CHECKING:
@@ -109,10 +110,10 @@ class Tracing(AckHook):
         """A subscriber that begins traces below the source, has results carry theirs above the
         sinks, and traces the calls of a stage below."""
         if info is self._last[1]:
-            below = _Arrow(below, self._carry)
+            below = ShownArrow(below, self._carry)
         below = self.between(below, reader)
         if info.is_source and info.within is None and self._begins:
-            below = _Arrow(below, lambda events: self._begin(events, info))
+            below = ShownArrow(below, lambda events: self._begin(events, info))
         return below
 
     def between(self, below: Subscriber[Any], reader: StageInfo | None) -> Subscriber[Any]:
@@ -125,7 +126,7 @@ class Tracing(AckHook):
         ):
             below = self._exit.calls = TracedStage(below, reader, self._run, self)
         self._exit = leaving = Exit()
-        return _Arrow(below, leaving.look)
+        return ShownArrow(below, leaving.look)
 
     def counted_statistics(
         self, info: StageInfo, statistics: Statistics, *, is_own: bool
@@ -332,27 +333,10 @@ class _Within:
     ) -> Subscriber[Any]:
         below = self._tracing.between(below, reader)
         if info.is_source and info.within is None:
-            below = _Arrow(below, lambda events: self._tracing.adopt(events, self._trace))
+            below = ShownArrow(below, lambda events: self._tracing.adopt(events, self._trace))
         return below
 
     def counted_statistics(
         self, info: StageInfo, statistics: Statistics, *, is_own: bool
     ) -> Statistics:
         return statistics
-
-
-class _Arrow:
-    """Looks at events on their way from one stage to the next."""
-
-    __slots__ = ("_look", "_on_events", "on_completed", "on_error", "on_subscribe")
-
-    def __init__(self, below: Subscriber[Any], look: Callable[[list[Event[Any]]], None]) -> None:
-        self._look = look
-        self._on_events = below.on_events
-        self.on_subscribe = below.on_subscribe
-        self.on_error = below.on_error
-        self.on_completed = below.on_completed
-
-    def on_events(self, events: list[Event[Any]], /) -> None:
-        self._look(events)
-        self._on_events(events)
