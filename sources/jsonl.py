@@ -41,7 +41,8 @@ from penstock.streams.base.recorded import recorded
 from penstock.streams.failures.policy import OnBadInput
 from penstock.streams.io.body import SHALLOW, NotAValue, is_too_deep, json_value
 from penstock.streams.io.inputs.patterns import Order
-from penstock.streams.io.line_source import Format, LineOptions, decoding, read_lines_as
+from penstock.streams.io.line_format import Format, decoding
+from penstock.streams.io.line_source import LineOptions, read_lines_as
 from penstock.streams.io.lines import Line
 from penstock.streams.io.paths import Paths
 from penstock.streams.pipelines.flowable import Flowable

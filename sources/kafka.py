@@ -50,7 +50,7 @@ from penstock.streams.base.validation import (
 )
 from penstock.streams.failures.policy import OnBadInput, Route, check_bad_input, routed_by
 from penstock.streams.io.body import json_object
-from penstock.streams.io.line_source import decoding
+from penstock.streams.io.line_format import decoding
 from penstock.streams.kafka.client import (
     Servers,
     awaited,

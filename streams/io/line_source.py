@@ -1,4 +1,4 @@
-"""The source of lines: options and formats, decoding, bad lines, event times, drain, position.
+"""The source of lines: options, bad lines, event times, drain, position.
 
 A `Format` decodes lines; everything else is the same for JSON, for plain text and for CSV, whose
 rows are lines that may have line breaks in them.
@@ -7,14 +7,11 @@ rows are lines that may have line breaks in them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import is_dataclass
-from inspect import iscoroutinefunction, isgeneratorfunction
+from collections.abc import Iterator
 from itertools import count, islice
 from operator import length_hint
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, get_origin, is_typeddict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from penstock.streams.base import clock
 from penstock.streams.base.errors import (
     BadLine,
     BuildError,
@@ -25,19 +22,19 @@ from penstock.streams.base.errors import (
     describe,
 )
 from penstock.streams.base.keys import By, Key, key_name
-from penstock.streams.base.validation import is_count, require_parameters, seconds_of, unit_of
+from penstock.streams.base.validation import is_count
 from penstock.streams.failures.dead_letters import channel_to
 from penstock.streams.failures.policy import OnBadInput, Route, check_bad_input, routed_by
 from penstock.streams.io.body import NotAValue
 from penstock.streams.io.compression import Kind, Unpacked, check_suffix, compression_by_name
 from penstock.streams.io.following import Following
 from penstock.streams.io.inputs.patterns import Order, files_of, is_several, is_url
-from penstock.streams.io.lines import Line, LineSplitter, Splitter, TooLong
+from penstock.streams.io.line_format import Format
+from penstock.streams.io.lines import Line, TooLong
 from penstock.streams.io.paths import Paths, actual_input, file_of, input_name, is_path
 from penstock.streams.io.reader import CHUNK, open_input
 from penstock.streams.protocol.acknowledgement import Nobody
 from penstock.streams.protocol.event import BaseEvent, Decoded, Ending, Event, new_events
-from penstock.streams.protocol.fields import decoded_type
 from penstock.streams.protocol.identity import Identity
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, Files, Placement, StageInfo
@@ -49,42 +46,16 @@ from penstock.streams.stages.time_slice import fitting
 
 if TYPE_CHECKING:
     from penstock.streams.delivery.marks import Marks
+    from penstock.streams.io.creation import Creation
     from penstock.streams.io.inputs.objects import Object
     from penstock.streams.io.inputs.several import Several
     from penstock.streams.io.position import Position
 
-__all__ = ["MAX_LINE", "Creation", "Format", "LineOptions", "decoding", "read_lines_as"]
+__all__ = ["MAX_LINE", "LineOptions", "read_lines_as"]
 
 T = TypeVar("T")
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-
-# Seconds by which the clocks of two machines often differ.
-_SKEW = 1.0
-
-
-class Format(NamedTuple, Generic[T]):
-    """The meaning of a line.
-
-    `decode` takes the bytes of one line without its end, and raises `NotAValue` for a bad one.
-    `decode_all`, for speed, takes several, and returns None if one of them may be bad or blank.
-    `values` is the type of the values, where it is known.
-    `repeatable`: no function is the user's, so that another process may decode lines again.
-    `splitter` is made with the most bytes of a line. `headed`, if the first line that is not blank
-    is a header, takes it, and returns the format of the lines after it; it raises CannotOpen, with
-    the end of a sentence that begins with the name of the file. If the very first line is a bad
-    one, and is what `foreign` says, the input is of another format and is not read.
-    """
-
-    decode: Callable[[bytes], T]
-    decode_all: Callable[[list[Line]], list[T] | None]
-    skips_blank: bool
-    values: Any = None
-    repeatable: bool = False
-    splitter: Callable[[int], Splitter] = LineSplitter
-    headed: Callable[[bytes], Format[T]] | None = None
-    foreign: Callable[[bytes], str] | None = None
-
 
 MAX_LINE = 16 * 1024 * 1024
 """The most bytes of a line that a source takes where its user gives no `max_line`."""
@@ -183,63 +154,6 @@ def read_lines_as(name: str, line_format: Format[T], options: LineOptions) -> St
     return stream
 
 
-# Any: what a user's function returns.
-def decoding(source: str, decode: Any, skips_blank: bool) -> Format[Any]:
-    """The format whose values `decode` makes of the bytes of a line.
-
-    A line for which it raises is a bad line, unless memory runs out. Raises BuildError if it cannot
-    be called with bytes.
-    """
-    function = _function(source, decode)
-
-    def decoded(line: bytes) -> Any:
-        try:
-            return function(line)
-        except (NotAValue, MemoryError):
-            raise
-        except Exception as error:
-            # The first line: what follows in a validator's error is for logs of many lines.
-            reason = str(error).strip().partition("\n")[0] or type(error).__name__
-            raise NotAValue(f"cannot be decoded ({type(error).__name__}: {reason})") from error
-
-    return Format(decoded, _one_by_one, skips_blank, decoded_type(decode))
-
-
-def _one_by_one(lines: list[Line]) -> None:
-    """An arbitrary function sees each line once."""
-
-
-def _function(source: str, decode: Any) -> Callable[[bytes], Any]:
-    if hasattr(decode, "__struct_fields__"):  # a msgspec Struct
-        from msgspec.json import Decoder
-
-        decode = Decoder(decode)
-    # A model of pydantic, or a TypeAdapter; a Decoder of msgspec.
-    methods = ["model_validate_json"] if isinstance(decode, type) else ["validate_json", "decode"]
-    for method in methods:
-        function: Callable[[bytes], Any] | None = getattr(decode, method, None)
-        if callable(function):
-            return function
-    if not _is_plain(decode):
-        raise BuildError(
-            f"{source}(decode={decode!r}): give a plain function of the bytes of a line, a msgspec "
-            "Struct or a pydantic model; for other types a decoder, such as "
-            "msgspec.json.Decoder(list[int]); what has to be awaited belongs in adaptive_flat_map"
-        )
-    require_parameters(decode, f"{source}(decode=...)", 1, "the bytes of a line")
-    plain: Callable[[bytes], Any] = decode
-    return plain
-
-
-def _is_plain(decode: object) -> bool:
-    """Whether this makes a value when it is called with bytes, and is meant to."""
-    if iscoroutinefunction(decode) or isgeneratorfunction(decode):
-        return False
-    return callable(decode) and not (
-        get_origin(decode) is not None or is_dataclass(decode) or is_typeddict(decode)
-    )
-
-
 class _Reading(BaseSourceStage):
     """`_lines` are from the last read, and not emitted yet."""
 
@@ -276,7 +190,12 @@ class _Reading(BaseSourceStage):
         self._skip = 0
         self._follow = options.follow
         created, route = options.created, options.on_bad_line
-        self._created = None if created is None else Creation(created, run.now, self._warn)
+        self._created: Creation | None = None
+        if created is not None:
+            # Imported where it is used: most runs do not.
+            from penstock.streams.io.creation import Creation
+
+            self._created = Creation(created, run.now, self._warn)
         self._stop_at_bad_line = route == "stop"
         self._letters = channel_to(route.sink, run) if isinstance(route, Route) else None
         self._stage = str(info)
@@ -617,52 +536,6 @@ class _Reading(BaseSourceStage):
         lines = self._number + ahead
         # A file that is shorter than what was read of it has been truncated.
         return min(1.0, read / total if total else 1.0) * (self._number / lines if lines else 1.0)
-
-
-class Creation:
-    """Converts an event's own time stamp to the time line of the loop.
-
-    The distance between the two clocks is read once, so that stamps keep their distances from
-    each other when the wall clock is set. A stamp later than the receipt is taken as the
-    receipt, and `in_future` counts it; one that is missing or cannot be read is too, and
-    `unknown` counts it. `warn` is called once, about the first event whose time is so much
-    later that clocks which differ a little cannot be the cause.
-    """
-
-    def __init__(self, by: By[Any], now: Callable[[], float], warn: Callable[[str], None]) -> None:
-        self._key = Key(by)
-        self._offset = now() - clock.wall()
-        self._warn = warn
-        self._has_warned = False
-        self.in_future = self.unknown = 0
-
-    def __call__(self, value: Any, received: float) -> float:
-        """The time of creation in seconds of the loop's clock, at most `received`."""
-        try:
-            stamp = self._key.get(value)
-            created = seconds_of(stamp) + self._offset
-        except Exception:
-            if self._key.adapts(value):
-                return self(value, received)
-            # Whatever the function raises: the event has no usable stamp, which is counted.
-            self.unknown += 1
-            return received
-        if created > received:
-            self.in_future += 1
-            if not self._has_warned and created > received + _SKEW:
-                self._has_warned = True
-                self._warn(self._in_words(stamp, created - received, value))
-            return received
-        return created
-
-    def _in_words(self, stamp: Any, seconds: float, value: Any) -> str:
-        unit = unit_of(stamp, clock.wall())
-        advice = "" if unit is None else f"{unit}. "
-        return (
-            f"the time of creation {describe(stamp)} is {seconds:,.0f} s in the future. {advice}"
-            "The event counts as created when it was read, as all of created_in_future in the "
-            f"statistics, of which it is the first by more than {_SKEW:g} s: {describe(value)}"
-        )
 
 
 class _Routed(Nobody):

@@ -10,7 +10,7 @@ from orjson import dumps, loads
 
 from penstock.streams.base.errors import WrongType, add_note, describe
 from penstock.streams.io.encoding import encoded as encoded_checked
-from penstock.streams.io.line_source import decoding
+from penstock.streams.io.line_format import decoding
 from penstock.streams.keyed.written import has_marks, identity_json, in_json
 
 __all__ = ["FIXED", "FORM", "decoder", "encoded", "key_in", "key_of", "timers_in", "timers_text"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.streams.io.inputs.csv_format import csv_format
-from penstock.streams.io.line_source import Format
+from penstock.streams.io.line_format import Format
 from penstock.streams.io.lines import Line
 
 __all__ = ["csv_lines"]

@@ -14,7 +14,7 @@ from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 from penstock.streams.base.errors import BuildError, CannotOpen, describe
 from penstock.streams.io.body import NotAValue
 from penstock.streams.io.inputs.csv_rows import RowSplitter
-from penstock.streams.io.line_source import Format
+from penstock.streams.io.line_format import Format
 from penstock.streams.io.lines import Line
 
 __all__ = ["TYPES", "Types", "check_delimiter", "csv_format", "reading"]

@@ -29,7 +29,7 @@ LOADED = {
     "penstock.streams.failures": "dead_letters error_policy policy",
     "penstock.streams.groups": "grouped",
     "penstock.streams.io": "body compression descriptor encoding file_end following letter_line "
-    "line_sinks line_source line_writer lines paths reader",
+    "line_format line_sinks line_source line_writer lines paths reader",
     "penstock.streams.io.inputs": "patterns",
     "penstock.streams.keyed": "distinct key_faults overflow queues spill stage turnover",
     "penstock.streams.limits": "choice default fixed hill_climb limiter shared slow_start tally "

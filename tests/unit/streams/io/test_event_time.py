@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.streams.base import clock
-from penstock.streams.io.line_source import Creation
+from penstock.streams.io.creation import Creation
 
 WALL = 1_700_000_000.0
 
