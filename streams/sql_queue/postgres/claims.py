@@ -39,7 +39,8 @@ from penstock.streams.sql_queue.postgres.key_texts import (
     CREATE_TEXT_FUNCTION,
     HAS_FUNCTION,
 )
-from penstock.streams.sql_queue.postgres.table import Connection, PostgresTable, refusals
+from penstock.streams.sql_queue.postgres.refusals import refusals
+from penstock.streams.sql_queue.postgres.table import Connection, PostgresTable
 from penstock.streams.sql_queue.postgres.table_statements import HAS_TABLE
 from penstock.streams.sql_queue.schema import DEAD, IN_PROCESS, UNPROCESSED
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import codecs
 import re
-from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
-from json import dumps as dumps_ascii
-from typing import Any, cast
+from typing import Any
 
 import psycopg
 from psycopg import AsyncConnection, errors
@@ -23,6 +21,7 @@ from penstock.streams.sql_queue.claimed import Refused
 from penstock.streams.sql_queue.passed import Passed
 from penstock.streams.sql_queue.position import Position
 from penstock.streams.sql_queue.postgres import table_statements as sql
+from penstock.streams.sql_queue.postgres.encoding import Encoding
 from penstock.streams.sql_queue.postgres.key_texts import (
     SAME_TEXTS,
     equal_key,
@@ -31,6 +30,7 @@ from penstock.streams.sql_queue.postgres.key_texts import (
     short_key,
 )
 from penstock.streams.sql_queue.postgres.pooling import check_session
+from penstock.streams.sql_queue.postgres.refusals import PASSING, may_pass, refusals
 from penstock.streams.sql_queue.schema import (
     ANY,
     NUMBERS,
@@ -50,29 +50,15 @@ from penstock.streams.sql_queue.store import (
     payload_of,
 )
 
-__all__ = ["LONGEST_NAME", "Connection", "PostgresTable", "refusals"]
+__all__ = ["LONGEST_NAME", "Connection", "PostgresTable"]
 
 _OLDEST = 150000
 LONGEST_NAME = 63
 # Seconds for the question who blocks a statement.
 _ASKING = 2.0
 _TIMES = ("run_at", "enqueued", "started", "finished", "expires")
-_UTF8 = "UTF8"
-_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _WITHOUT_ZONE = "timestamp without time zone"
 _OF_TIMES = ("timestamp with time zone", _WITHOUT_ZONE)
-
-# Classes of errors of SQL that say that a row is refused, by a constraint or a trigger, and those
-# that say so of a value, in a function of a user.
-_REFUSALS = ("23", "27", "44", "P0")
-_OF_VALUES = ("22", "38", "39")
-
-_PASSING = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction)
-"""Errors after which the same call may succeed, perhaps with a new connection."""
-
-# From the server's source. A full disk is an operational error; an exceeded quota or file size is
-# an internal error, whose text is in the server's language.
-_EXTENDS_FILE = ("mdextend", "mdzeroextend")
 
 Connection = AsyncConnection[tuple[Any, ...]]
 
@@ -114,9 +100,7 @@ class PostgresTable(Store):
         self._channel = _channel(layout.table)
         self._names["channel"] = quoted(self._channel)
         self._names["channel_literal"] = Literal(self._channel).as_string(None)
-        # The codec of a server whose texts are not Unicode; texts of SQL_ASCII are any bytes.
-        self._codec: str | None = None
-        self._is_ascii = False
+        self._encoding = Encoding()
         self._name_payload("json")
         self._columns: dict[str, str] = {}
         # Columns of the user's table that have times of the session's zone, as points in time.
@@ -253,7 +237,7 @@ class PostgresTable(Store):
         payload = self.layout.value(self.layout.column("payload"))
         self._payload_type = self._names["payload_type"] = kind
         self._names["payload_of"] = payload if kind == "bytea" else f"{payload}::text"
-        if self._is_ascii and kind != "bytea":
+        if self._encoding.is_ascii and kind != "bytea":
             # It may be any bytes.
             self._names["payload_of"] = f"convert_to({payload}::text, 'SQL_ASCII')"
 
@@ -268,36 +252,9 @@ class PostgresTable(Store):
             async with _closed_unless_good(db):
                 await check_session(db, self._connect, redacted(self.url))
                 await db.execute(_made(sql.SESSION, {}))
-            self._set_encoding(db.info.parameter_status("server_encoding") or _UTF8)
+            self._encoding = Encoding(db.info.parameter_status("server_encoding"))
             self._work = db
         return self._work
-
-    def _set_encoding(self, encoding: str) -> None:
-        self._codec = None
-        self._is_ascii = encoding == "SQL_ASCII"
-        if encoding != _UTF8 and not self._is_ascii:
-            self._codec = "ascii"
-            with suppress(LookupError):
-                self._codec = codecs.lookup(encoding.replace("WIN", "cp")).name
-
-    def _storable(self, value: Any) -> Any:
-        """A parameter with escapes for the characters that the database has not."""
-        if self._codec is None:
-            return value
-        if isinstance(value, list):
-            return list(map(self._storable, cast("Iterable[Any]", value)))
-        if isinstance(value, str):
-            return value.encode(self._codec, "backslashreplace").decode(self._codec)
-        return value
-
-    def _json(self, text: str) -> str:
-        """JSON with escapes for the characters that the database has not."""
-        if self._codec is not None:
-            try:
-                text.encode(self._codec)
-            except UnicodeEncodeError:
-                return _NOT_ASCII.sub(lambda found: dumps_ascii(found[0])[1:-1], text)
-        return text
 
     async def _connect(self) -> Connection:
         return await AsyncConnection.connect(conninfo(self.url), autocommit=True)
@@ -314,7 +271,7 @@ class PostgresTable(Store):
                     + self.needs.format(table=self.layout.table)
                 ) from error
             except psycopg.Error as error:
-                if _may_pass(error):
+                if may_pass(error):
                     raise DatabaseLost(first_line(error)) from error
                 raise
 
@@ -360,16 +317,11 @@ class PostgresTable(Store):
     async def _all(
         self, db: Connection, text: str, values: Mapping[str, Any] | None = None
     ) -> list[tuple[Any, ...]]:
-        cursor = await db.execute(self._text(text), self._values(values or {}))
+        cursor = await db.execute(self._text(text), self._encoding.values(values or {}))
         return await cursor.fetchall() if cursor.description else []
 
     async def _count(self, db: Connection, text: str, values: Mapping[str, Any]) -> int:
-        return (await db.execute(self._text(text), self._values(values))).rowcount
-
-    def _values(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        if self._codec is None:
-            return values
-        return {name: self._storable(value) for name, value in values.items()}
+        return (await db.execute(self._text(text), self._encoding.values(values))).rowcount
 
     # What comes in.
 
@@ -405,7 +357,7 @@ class PostgresTable(Store):
         """Enqueue rows; returns their ids. Those without a time are due in `delay` seconds."""
         run_ats = [value.run_at for value in values]
         parameters: dict[str, Any] = {
-            "payloads": [self._json(value.payload) for value in values],
+            "payloads": [self._encoding.json(value.payload) for value in values],
             "run_ats": run_ats,
             "priorities": [value.priority for value in values],
             "delay": delay,
@@ -483,7 +435,7 @@ class PostgresTable(Store):
             async for _ in listening.notifies(timeout=within, stop_after=1):
                 return True
             return False
-        except _PASSING as error:
+        except PASSING as error:
             raise DatabaseLost(first_line(error)) from error
 
     def spare(self, id: Any, refused: Refused) -> None:
@@ -518,7 +470,7 @@ class PostgresTable(Store):
         made = _made(text, names)
         async with self._transaction() as db:
             await self._all(db, sql.PLAN_FREELY)
-            return await (await db.execute(made, self._values(parameters))).fetchall()
+            return await (await db.execute(made, self._encoding.values(parameters))).fetchall()
 
     def _field(self, field: str) -> str:
         if field in self._columns:
@@ -571,37 +523,3 @@ def _channel(table: str) -> str:
     if len(name.encode()) <= LONGEST_NAME:
         return name
     return f"penstock_{sha256(table.encode()).hexdigest()[:32]}"
-
-
-@contextmanager
-def refusals() -> Generator[None, None, None]:
-    """Raise Refused where the database refuses what it is told to write."""
-    try:
-        yield
-    except psycopg.Error as error:
-        if _refuses(error):
-            raise Refused(error) from error
-        raise
-
-
-def _refuses(error: psycopg.Error) -> bool:
-    state = error.sqlstate
-    if state is None or error.diag.source_function in _EXTENDS_FILE:
-        return False
-    if state[:2] in _REFUSALS:
-        return True
-    if state[:2] in _OF_VALUES:
-        # Otherwise the value is one of ours, and other rows get it too.
-        context = error.diag.context or ""
-        return "SQL" in context or "PL/" in context
-    try:
-        errors.lookup(state)
-    except KeyError:
-        return True  # Only a trigger, or a function, of a user's raises it.
-    return False
-
-
-def _may_pass(error: psycopg.Error) -> bool:
-    if _refuses(error):
-        return False
-    return isinstance(error, _PASSING) or error.diag.source_function in _EXTENDS_FILE
