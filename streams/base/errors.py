@@ -278,7 +278,7 @@ class LeaseLost(PenstockError):
 
 class DatabaseUnavailable(PenstockError):
     """A database was unavailable for longer than the reader's patience, or its file was taken
-    away."""
+    away; or the servers of a store took no commit while the run ended."""
 
 
 class InboxClosed(PenstockError):

@@ -253,7 +253,7 @@ class StrictSubscriber:
         if self._to_close:
             self._to_close = False
             if hurry:
-                self.run.letters.hurry()
+                self.run.hurry()
             if self.run.is_open and has_loop:
                 # The loop itself remembers a task only weakly.
                 self._closing = new_task(self._release(), "penstock close", self.run.loop)

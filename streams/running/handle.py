@@ -297,7 +297,7 @@ class Handle:
             self._beginning.cancel()
             self._beginning = None
         self._sinks.cancel()
-        self._run.letters.hurry()
+        self._run.hurry()
         self._close_if_over()
 
     def _set_deadline(self, seconds: float) -> None:

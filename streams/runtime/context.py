@@ -55,8 +55,8 @@ class Run:
     and reported, the `letters` to each dead-letter sink, the `overrides` of an engine.
 
     `drain_deadline` is the seconds that in-flight work gets after a stop, and for which a
-    dead-letter sink may accept nothing at the end; `limit`, if given, is the floor and the ceiling
-    that replace those of every working stage; `overrides` is what an engine changes.
+    dead-letter sink or a store may accept nothing at the end; `limit`, if given, is the floor and
+    the ceiling that replace those of every working stage; `overrides` is what an engine changes.
     """
 
     def __init__(
@@ -520,11 +520,18 @@ class Run:
         """Whether anything is left to close."""
         return bool(self.tasks or self.nesting.inner or self._flushes or self._closers)
 
+    def hurry(self) -> None:
+        """Limit the wait for slow dead-letter sinks and stores to a few seconds."""
+        self.letters.hurry()
+        for store in self.stores:
+            store.hurry()
+
     async def close(self) -> None:
         """Write the dead letters, cancel the tasks and wait for them, then release the rest.
 
         Raises DrainTimeout if a dead-letter sink accepts nothing for the drain deadline; its
-        letters are then taken back. A task that does not end when it is cancelled is abandoned
+        letters are then taken back. Raises DatabaseUnavailable if a store takes no commit for so
+        long. A task that does not end when it is cancelled is abandoned
         after ten seconds, with a warning that names it.
 
         If the closing itself is cancelled, as at the end of the loop, it stops waiting for the

@@ -19,6 +19,7 @@ __all__ = [
     "MOST_OVER",
     "Backend",
     "Columns",
+    "GivesUp",
     "KeptStage",
     "Moved",
     "Moving",
@@ -29,6 +30,7 @@ __all__ = [
     "Restoring",
     "Row",
     "Unit",
+    "Unknown",
     "another_count",
     "another_run",
     "find_refused",
@@ -139,6 +141,11 @@ class NotNow(Exception):
     """Nothing of a unit was written, and the same may be written later, for this reason."""
 
 
+class Unknown(Exception):
+    """Whether a unit was written is not known, for this reason, and nobody waits any longer to find
+    out. It was written as a whole, or not at all."""
+
+
 class Moved(Exception):
     """Nothing of a unit was written, since other runs have adopted these `partitions` of it."""
 
@@ -218,6 +225,17 @@ class Backend(Protocol):
     def size(self, stage: str) -> tuple[int, int]:
         """The number of keys of a stage, and the bytes of its keys and states. Time: O(n)."""
         ...
+
+
+@runtime_checkable
+class GivesUp(Protocol):
+    """A backend whose commits wait for servers, for as long as these are away."""
+
+    def give_up(self) -> None:
+        """End the commit that is under way, since the run ends and waits no longer: it raises
+        `NotNow` if nothing of it is written, and `Unknown` if that is not known. So does each that
+        is begun from now on, until `open`. Called during a commit, by another thread; does not
+        block."""
 
 
 class Restoring(NamedTuple):

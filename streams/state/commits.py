@@ -22,6 +22,7 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from penstock.streams.base.errors import DatabaseUnavailable, counted
 from penstock.streams.delivery.commit import Commit, Part, by_kind
 from penstock.streams.delivery.marks import Participant
 from penstock.streams.diagnostics.histogram import LatencyHistogram
@@ -30,12 +31,14 @@ from penstock.streams.protocol.event import RETURNED, BaseEvent, Ending, Event, 
 from penstock.streams.runtime.wait import Wait
 from penstock.streams.state.backend import (
     Backend,
+    GivesUp,
     Moved,
     Moving,
     NotNow,
     PartsRefused,
     Restoring,
     Unit,
+    Unknown,
 )
 from penstock.streams.state.changes import (
     NO_TIMERS,
@@ -73,6 +76,10 @@ _MOST_AT_ONCE = 128
 # Seconds after which a commit is tried again that could not be made.
 _AGAIN = 0.1
 
+# Seconds for which a store may take no commit once its run was cancelled: as long as a dead-letter
+# sink has then.
+_GRACE = 5.0
+
 
 class Commits(AckHook):
     """Holds back the ends of events that have changed states, until these are committed.
@@ -90,6 +97,7 @@ class Commits(AckHook):
         "_every",
         "_free",
         "_is_cut",
+        "_is_given_up",
         "_is_torn",
         "_left",
         "_most",
@@ -97,6 +105,8 @@ class Commits(AckHook):
         "_numbered",
         "_orders",
         "_over",
+        "_overdue",
+        "_patience",
         "_run",
         "_slow",
         "_sources",
@@ -151,7 +161,12 @@ class Commits(AckHook):
         if isinstance(backend, Moving):
             parts = self._sources, self.reads, self._commit, self.lose
             self.moves = Moves(run, backend, name, *parts)
-        run.on_flush(self._commit.flush)
+        # At the end of the run: seconds for which no commit may be made, when these are over, and
+        # whether they are.
+        self._patience = run.drain_deadline
+        self._overdue: asyncio.TimerHandle | None = None
+        self._is_given_up = False
+        run.on_flush(self._flush)
 
     # Events on their way down.
 
@@ -420,6 +435,61 @@ class Commits(AckHook):
                 self._ended.append(root)
                 self.due()
 
+    # The end.
+
+    async def _flush(self) -> None:
+        """Commit all that has ended. Raises DatabaseUnavailable if no commit is made for as long as
+        a drain may take."""
+        self._wait()
+        try:
+            await self._commit.flush()
+        except asyncio.CancelledError:
+            self._give_up()
+            raise
+        finally:
+            if self._overdue is not None:
+                self._overdue.cancel()
+                self._overdue = None
+
+    def hurry(self) -> None:
+        """Limit the wait for a store that takes no commits to a few seconds."""
+        self._patience = min(self._patience, _GRACE)
+        if self._overdue is not None:
+            self._wait()
+
+    def _wait(self) -> None:
+        if self._overdue is not None:
+            self._overdue.cancel()
+        self._overdue = self._run.call_later(self._patience, None, self._look, self.committed)
+
+    def _look(self, before: int) -> None:
+        """Wait no longer, unless a commit was made since there were so many."""
+        if self.committed > before:
+            self._wait()
+        else:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        self._is_given_up = True
+        if isinstance(self._backend, GivesUp):
+            self._backend.give_up()
+
+    def _not_written(self, why: Exception) -> DatabaseUnavailable:
+        """The error of a run that has ended without its last commit."""
+        count = sum(1 for root in self._ended for _ in root.all())
+        said = f"{self._name}: its servers took no commit for {self._patience:g} s at the end"
+        if isinstance(why, Unknown):
+            return DatabaseUnavailable(
+                f"{said} ({why}), and it is not known whether they have taken the last one, with "
+                f"{counted(count, 'event')}. It is written as a whole, or not at all: the next run "
+                "finds out which, and goes on from there. Start it when they answer"
+            )
+        return DatabaseUnavailable(
+            f"{said} ({why}): {counted(count, 'event')} and what they have changed are not "
+            "committed. They come again: the next run goes on from the commit before. Start it "
+            "when they answer"
+        )
+
     # Commits.
 
     def _soon(self, begin: Callable[[], None]) -> None:
@@ -440,7 +510,11 @@ class Commits(AckHook):
             await self._sources.hold(held)
             try:
                 done = await self._write_most()
-            except NotNow:
+            except Unknown as unknown:
+                raise self._not_written(unknown) from None
+            except NotNow as not_now:
+                if self._is_given_up:
+                    raise self._not_written(not_now) from None
                 # All is as before it.
                 self._is_torn = False
                 self._written = 0
@@ -459,7 +533,7 @@ class Commits(AckHook):
 
     async def _write_most(self) -> list[Root]:
         """Commit all that may be, except for what the database refuses, and what waits for that;
-        returns what was done. Raises NotNow if nothing can be written."""
+        returns what was done. Raises NotNow if nothing can be written, and Unknown."""
         moves = self.moves
         while True:
             ready, self._ended = committable(self._ended)
@@ -492,10 +566,10 @@ class Commits(AckHook):
                     await add_rows(of_it, changed_in_it, self._run.now)
             try:
                 await self._commit_unit(unit)
-            except (Moved, NotNow) as moved:
+            except (Moved, NotNow, Unknown) as moved:
                 self._sources.not_written(marked)
                 self._ended += ready
-                if isinstance(moved, NotNow):
+                if not isinstance(moved, Moved):
                     raise
                 assert moves is not None
                 for partition in moved.partitions:

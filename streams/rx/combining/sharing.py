@@ -340,7 +340,7 @@ class _Reading:
         """Read no more."""
         self.subscription.cancel()
         if self.is_alone:
-            self.run.letters.hurry()
+            self.run.hurry()
 
     async def _root_ends(self) -> None:
         """The pipeline that reads the source ends: the others read on."""

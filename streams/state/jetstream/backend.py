@@ -14,8 +14,8 @@ A connection that is lost is made again, for up to a minute.
 from __future__ import annotations
 
 import os
-from collections.abc import Coroutine, Iterable
-from concurrent.futures import CancelledError
+from collections.abc import Coroutine, Iterable, Sequence
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from shutil import rmtree
 from tempfile import mkdtemp
@@ -26,8 +26,10 @@ from penstock.streams.io.file_lock import locked
 from penstock.streams.state.backend import (
     MOST_OVER,
     KeptStage,
+    NotNow,
     OfMany,
     Unit,
+    Unknown,
     another_run,
 )
 from penstock.streams.state.copied import Copied
@@ -43,6 +45,8 @@ T = TypeVar("T")
 
 # Runs whose copies may be in one folder.
 _MOST_COPIES = 1_000
+
+_NO_ANSWER = "no NATS server has answered"
 
 WHOLE = "all"
 """The partition of a store that one run writes."""
@@ -62,6 +66,9 @@ class Streaming(Copied):
         self._temporary = ""
         self._lock: int | None = None
         self._background: Background | None = None
+        # The commit that is under way, and whether nobody waits for one any longer.
+        self._writing: Future[dict[int, object] | list[Partition]] | None = None
+        self._is_given_up = False
 
     def close(self) -> None:
         if self._background is not None:
@@ -112,6 +119,32 @@ class Streaming(Copied):
     def _begin(self) -> None:
         """Open: until it is closed, calls are made."""
         self._background = Background("penstock store in NATS")
+        self._is_given_up = False
+
+    def give_up(self) -> None:
+        self._is_given_up = True
+        if self._writing is not None:
+            self._writing.cancel()
+
+    def _written(
+        self, parts: Sequence[tuple[Partition, list[New]]]
+    ) -> dict[int, object] | list[Partition]:
+        """What `write` returns. Raises NotNow and Unknown once it is given up."""
+        if self._is_given_up:
+            raise NotNow(_NO_ANSWER)
+        if self._background is None:
+            raise CancelledError
+        writing = self._writing = self._background.begin(write(self._stream, parts))
+        if self._is_given_up:
+            writing.cancel()
+        try:
+            return writing.result()
+        except CancelledError:
+            if self._is_given_up:
+                raise Unknown(_NO_ANSWER) from None
+            raise
+        finally:
+            self._writing = None
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of a coroutine. Raises CancelledError once this is closed."""
@@ -191,7 +224,7 @@ class JetStream(Streaming):
         self._copy.write({self._opened.number: unit}, places)
 
     def _store(self, messages: list[New]) -> dict[int, object]:
-        written = self._call(write(self._stream, [(self._opened, messages)]))
+        written = self._written([(self._opened, messages)])
         if isinstance(written, list):
             raise another_run(self._stream.where)
         return written

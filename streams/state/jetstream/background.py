@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 __all__ = ["Background"]
@@ -24,14 +24,19 @@ class Background:
         self._is_stopped = False
         self._thread.start()
 
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of a coroutine, when it has ended. An exception in the thread that waits, such
-        as KeyboardInterrupt, cancels it. Raises CancelledError once it is stopped."""
+    def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """The result that a coroutine will have; to cancel it cancels the coroutine. Raises
+        CancelledError once it is stopped."""
         with self._beginning:
             if self._is_stopped:
                 work.close()
                 raise CancelledError
-            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of a coroutine, when it has ended. An exception in the thread that waits, such
+        as KeyboardInterrupt, cancels it. Raises CancelledError once it is stopped."""
+        future = self.begin(work)
         try:
             return future.result()
         except BaseException:

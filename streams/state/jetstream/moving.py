@@ -25,7 +25,7 @@ from penstock.streams.state.backend import (
 from penstock.streams.state.jetstream.backend import WHOLE, Streaming
 from penstock.streams.state.jetstream.batch import MOST
 from penstock.streams.state.jetstream.messages import New, Subjects, stage_in
-from penstock.streams.state.jetstream.partition import Followed, Partition, in_parts, write
+from penstock.streams.state.jetstream.partition import Followed, Partition, in_parts
 from penstock.streams.state.jetstream.reading import stored
 
 __all__ = ["MovingJetStream"]
@@ -225,7 +225,7 @@ class MovingJetStream(Streaming):
         for number, unit in units.items():
             partition = self._partitions[number]
             parts.append((partition, partition.messages(unit)))
-        written = self._call(write(self._stream, parts))
+        written = self._written(parts)
         if isinstance(written, list):
             moved = [one.number for one in written]
             for number in moved:

@@ -98,6 +98,7 @@ class Kafka(Copied):
             "another run has its copy there. Give each member a folder of its own by local=.",
         )
         self._transactions.id = self._read_id()
+        self._transactions.begin()
         self._adopted.clear()
         self._told.clear()
         self._is_prepared = False
@@ -264,6 +265,12 @@ class Kafka(Copied):
 
     # Committing.
 
+    def give_up(self) -> None:
+        self._transactions.give_up()
+
+    def _is_given_up(self) -> bool:
+        return self._transactions.is_given_up
+
     def commit(self, unit: Unit) -> None:
         moved = [number for number in unit.partitions if number not in self._adopted]
         if moved:
@@ -300,12 +307,13 @@ class Kafka(Copied):
         self._told |= unit.partitions.keys()
 
     def _has_commit(self, partitions: Collection[int], commit: bytes) -> bool:
-        """Whether the changelog has a commit, which is in the copy then."""
+        """Whether the changelog has a commit, which is in the copy then. Raises Moved if nobody
+        waits for the brokers any longer."""
         first, *others = partitions
-        found = self._catch_up(first, lambda: False, commit)
+        found = self._catch_up(first, self._is_given_up, commit)
         if found:
             for other in others:
-                self._catch_up(other, lambda: False)
+                self._catch_up(other, self._is_given_up)
         for number in partitions:
             self._progress.pop(number, None)
         return found

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future, InvalidStateError
+from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
@@ -24,30 +26,44 @@ class Calls:
     def __init__(self, name: str) -> None:
         self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._is_stuck = False
+        # That which is waited for.
+        self._answer: Future[Any] | None = None
         Thread(None, self._work, name, daemon=True).start()
 
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:
             answer, function = call
             try:
-                answer.set_result(function())
+                end = partial(answer.set_result, function())
             except BaseException as error:
-                answer.set_exception(error)
+                end = partial(answer.set_exception, error)
+            # Nobody may wait for it any more.
+            with suppress(InvalidStateError):
+                end()
 
     def wait(self, function: Callable[[], T], longest: float) -> T:
-        """The result of a function. Raises NoAnswer after so many seconds."""
+        """The result of a function. Raises NoAnswer after so many seconds, or once it is given
+        up."""
         if self._is_stuck:
             raise NoAnswer
-        answer: Future[T] = Future()
+        answer = self._answer = Future[T]()
         self._calls.put((answer, function))
+        if self._is_stuck:
+            answer.cancel()
         try:
             return answer.result(longest)
-        except TimeoutError:
-            if answer.done():
+        except (TimeoutError, CancelledError):
+            if answer.done() and not answer.cancelled():
                 raise
             self._is_stuck = True
             self._calls.put(None)
             raise NoAnswer from None
+
+    def give_up(self) -> None:
+        """Wait for no call any longer, from another thread: they raise NoAnswer."""
+        self._is_stuck = True
+        if self._answer is not None:
+            self._answer.cancel()
 
     def close(self) -> None:
         self._calls.put(None)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
-from time import monotonic, sleep
+from threading import Event
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from penstock.streams.base.errors import CannotOpen
-from penstock.streams.state.backend import KeptStage, NotNow, PartsRefused, Unit
+from penstock.streams.state.backend import KeptStage, Moved, NotNow, PartsRefused, Unit, Unknown
 from penstock.streams.state.kafka.calls import Calls, NoAnswer
 from penstock.streams.state.kafka.changelog import COMMIT, records_of, stage_record
 from penstock.streams.state.kafka.topic import MOST_BYTES, Topic
@@ -43,6 +44,8 @@ class Transactions:
         self._is_there = is_there
         self._producer: Producer | None = None
         self._calls: Calls | None = None
+        # Set while nobody waits for brokers any longer.
+        self._given_up = Event()
         self._is_initialised = False
         # Of the transaction in progress: the next offset of each partition, and records that were
         # refused.
@@ -53,7 +56,8 @@ class Transactions:
         self, unit: Unit, stages: Iterable[KeptStage], new: Collection[int]
     ) -> dict[int, int]:
         """Write a unit in one transaction, into `new` partitions the stages too. Returns the next
-        offset of each; nothing if they were read since. Raises NotNow, PartsRefused and CannotOpen.
+        offset of each; nothing if they were read since. Raises NotNow, Unknown, PartsRefused and
+        CannotOpen.
         """
         from confluent_kafka import KafkaException
 
@@ -76,9 +80,23 @@ class Transactions:
                 self._abort(raised)
                 self._raise_refused(unit)
                 raise NotNow(_why(raised)) from None
-            if not self._has_happened(unit, commit):
+            if not self._has_happened(unit, commit, raised):
                 raise NotNow(_why(raised)) from None
         return self._next
+
+    def begin(self) -> None:
+        """Brokers are waited for, from now on."""
+        self._given_up.clear()
+
+    def give_up(self) -> None:
+        """Wait for brokers no longer, until `begin`: what is under way ends at once."""
+        self._given_up.set()
+        if (calls := self._calls) is not None:
+            calls.give_up()
+
+    @property
+    def is_given_up(self) -> bool:
+        return self._given_up.is_set()
 
     def _send(
         self, unit: Unit, stages: Iterable[KeptStage], new: Collection[int], commit: bytes
@@ -150,20 +168,29 @@ class Transactions:
                 if not fault.retriable() or monotonic() > until:
                     raise
 
-    def _has_happened(self, unit: Unit, commit: bytes) -> bool:
+    def _has_happened(self, unit: Unit, commit: bytes, why: Exception) -> bool:
         """Whether a transaction was committed of which that is not known: the next producer with
-        its id settles it, and the changelog has it or not."""
+        its id settles it, and the changelog has it or not. Brokers that are away are asked until
+        the run waits for them no longer: then Unknown is raised."""
         from confluent_kafka import KafkaException
 
         self.close()
         while True:
+            if self.is_given_up:
+                raise Unknown(_why(why))
             try:
                 self._ready()
                 break
-            except (KafkaException, NoAnswer):
-                sleep(_PAUSE)
-        if not self._is_there(unit.partitions, commit):
-            return False
+            except (KafkaException, NoAnswer) as raised:
+                why = raised
+                if _is_spent(raised):
+                    self.close()
+                self._given_up.wait(_PAUSE)
+        try:
+            if not self._is_there(unit.partitions, commit):
+                return False
+        except Moved:
+            raise Unknown("the changelog could not be read") from None
         self._next = {}
         return True
 
@@ -191,11 +218,9 @@ class Transactions:
         """Undo the transaction in progress; a producer that cannot is replaced."""
         from confluent_kafka import KafkaException
 
-        fault = raised.args[0] if isinstance(raised, KafkaException) else None
-        is_spent = isinstance(raised, NoAnswer) or (fault is not None and fault.fatal())
         if self._producer is None:
             return
-        if not is_spent and self._is_initialised:
+        if not _is_spent(raised) and self._is_initialised:
             try:
                 self._call(partial(self._producer.abort_transaction, _ANSWER))
                 return
@@ -232,6 +257,8 @@ class Transactions:
     def _call(self, function: Callable[[], Any]) -> Any:
         calls = self._calls
         assert calls is not None
+        if self.is_given_up:
+            raise NoAnswer
         try:
             return calls.wait(function, _LONGEST)
         except SystemError as error:
@@ -248,6 +275,13 @@ class Transactions:
                 with suppress(Exception):
                     calls.wait(producer.purge, 1.0)
             calls.close()
+
+
+def _is_spent(raised: Exception | None) -> bool:
+    """Whether the producer that has raised this is of no use any more."""
+    return isinstance(raised, NoAnswer) or bool(
+        raised is not None and raised.args and raised.args[0].fatal()
+    )
 
 
 def _why(raised: Exception) -> str:
