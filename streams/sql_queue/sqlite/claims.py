@@ -32,7 +32,8 @@ from penstock.streams.sql_queue.claimed import (
 )
 from penstock.streams.sql_queue.schema import DEAD, IN_PROCESS, UNPROCESSED
 from penstock.streams.sql_queue.sqlite import statements as sql
-from penstock.streams.sql_queue.sqlite.table import SqliteTable, json_path, refusals
+from penstock.streams.sql_queue.sqlite.expressions import json_path, key_text
+from penstock.streams.sql_queue.sqlite.table import SqliteTable, refusals
 
 __all__ = ["SqliteStore"]
 
@@ -201,11 +202,11 @@ class SqliteStore(SqliteTable):
     def _key_expression(self, db: sqlite3.Connection, by: str) -> str:
         """What a row's key is in SQL: a column, else a field of the payload."""
         if by in self._columns(db):
-            return _key_text(self.layout.value(by, None))
+            return key_text(self.layout.value(by, None))
         payload = self._names["payload"]
         return (
             f"CASE WHEN json_valid({payload}) "
-            f"THEN {_key_text(f'({payload} ->> {json_path(by)})')} ELSE '' END"
+            f"THEN {key_text(f'({payload} ->> {json_path(by)})')} ELSE '' END"
         )
 
     # Settlements.
@@ -330,14 +331,6 @@ class SqliteStore(SqliteTable):
             return []
         self._position.reached(None)
         return lost_rows(rows, await self.states([row.id for row in rows]))
-
-
-def _key_text(key: str) -> str:
-    """An expression for a key as text, the same for an integer and a float that are equal."""
-    return (
-        f"coalesce(CAST(CASE WHEN typeof({key}) = 'real' AND {key} = CAST({key} AS INTEGER) "
-        f"THEN CAST({key} AS INTEGER) ELSE {key} END AS TEXT), '')"
-    )
 
 
 def _keyed(

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-from orjson import dumps, loads
+from orjson import loads
 
 from penstock.streams.base import clock
 from penstock.streams.base.errors import (
@@ -45,6 +45,7 @@ from penstock.streams.sql_queue.schema import (
     quoted,
 )
 from penstock.streams.sql_queue.sqlite import statements as sql
+from penstock.streams.sql_queue.sqlite.expressions import as_text, json_path, literals, seconds
 from penstock.streams.sql_queue.sqlite.lock_queue import LockQueue
 from penstock.streams.sql_queue.store import (
     DatabaseLost,
@@ -55,7 +56,7 @@ from penstock.streams.sql_queue.store import (
     payload_of,
 )
 
-__all__ = ["SqliteTable", "json_path", "refusals", "which_file"]
+__all__ = ["SqliteTable", "refusals", "which_file"]
 
 # Seconds between two polls of an idle database, at first and at most.
 _SOON, _LATEST = 0.005, 0.5
@@ -69,20 +70,6 @@ T = TypeVar("T")
 
 # Declared types of columns in which programs keep times as texts.
 _TEXTS = re.compile("char|text|clob|date|time", re.IGNORECASE)
-
-
-def _seconds(time: str) -> str:
-    """Seconds since 1970, of an expression for a time in a user's table: it has them, or a text in
-    ISO 8601, as CURRENT_TIMESTAMP gives it."""
-    return (
-        f"CASE WHEN typeof({time}) = 'text' AND {time} LIKE '____-__-__%' "
-        f"THEN coalesce((julianday({time}) - 2440587.5) * 86400.0, 0) ELSE CAST({time} AS REAL) END"
-    )
-
-
-def _as_text(seconds: str) -> str:
-    """A text as CURRENT_TIMESTAMP gives it, with milliseconds."""
-    return f"strftime('%Y-%m-%d %H:%M:%f', {seconds}, 'unixepoch')"
 
 
 class _GivenUp(Exception):
@@ -101,7 +88,7 @@ class SqliteTable(Store):
         self.layout = layout
         self._file = file
         self._path = os.path.realpath(file)
-        names = layout.names(_seconds)
+        names = layout.names(seconds)
         self._names = {
             **names,
             "now": ":now",
@@ -111,9 +98,9 @@ class SqliteTable(Store):
             "spared": "",
             "only": "",
             # Programs of others may insert times as texts.
-            "came_at": _seconds(names["enqueued"]),
-            "is_due": f"({names['run_at']} IS NULL OR {_seconds(names['run_at'])} <= :now "
-            f"OR {_seconds(names['run_at'])} <= {_seconds(names['enqueued'])})",
+            "came_at": seconds(names["enqueued"]),
+            "is_due": f"({names['run_at']} IS NULL OR {seconds(names['run_at'])} <= :now "
+            f"OR {seconds(names['run_at'])} <= {seconds(names['enqueued'])})",
             "payload_of": f"CAST({layout.value(layout.column('payload'))} AS BLOB)",
             **sql.order(names, ranked=False),
         }
@@ -229,7 +216,7 @@ class SqliteTable(Store):
             for name in self.layout.mirrored:
                 time = f"NEW.{quoted(name)}"
                 if _TEXTS.search(self._kind(db, name)):
-                    time = _as_text(time)
+                    time = as_text(time)
                 names["mirrored"] += f", {quoted(self.layout.column(name))} = {time}"
                 if name == "started":
                     # A row that is claimed again stays in process.
@@ -543,13 +530,7 @@ class SqliteTable(Store):
 
     def _field(self, db: sqlite3.Connection, field: str) -> str:
         """The SQL that `{field}` stands for; as bytes, as a text in SQLite may be any bytes."""
-        if field in self._columns(db):
-            return f"CAST(CAST({self.layout.value(field)} AS TEXT) AS BLOB)"
-        payload = self.layout.value(self.layout.column("payload"))
-        return (
-            f"CASE WHEN json_valid({payload}) "
-            f"THEN CAST(CAST({payload} ->> {json_path(field)} AS TEXT) AS BLOB) END"
-        )
+        return f"CAST({self._text_of(db, field, 't')} AS BLOB)"
 
 
 @contextmanager
@@ -561,17 +542,6 @@ def refusals() -> Generator[None, None, None]:
         raise Refused(error) from error
 
 
-def literals(values: Sequence[Any]) -> str:
-    """A list of ids in SQL."""
-    return ", ".join(map(_literal, values))
-
-
-def _literal(value: Any) -> str:
-    if isinstance(value, str):
-        return "'" + value.replace("'", "''") + "'"
-    return f"x'{value.hex()}'" if isinstance(value, bytes) else repr(value)
-
-
 def which_file(path: str) -> tuple[int, int] | None:
     """The device and inode of a file, which tell it from others; None if there is none."""
     try:
@@ -579,11 +549,6 @@ def which_file(path: str) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
-
-
-def json_path(field: str) -> str:
-    """The path of a field as a literal of SQL."""
-    return "'" + ("$." + dumps(field).decode()).replace("'", "''") + "'"
 
 
 def _insisting(call: Callable[[], T], given_up: threading.Event | None = None) -> T:
