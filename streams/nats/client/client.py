@@ -131,14 +131,34 @@ class Client(nats.aio.client.Client):
             flushes[0] = asyncio.get_running_loop().create_future()
         await super()._process_pong()
 
+    async def _attempt_reconnect(self) -> None:
+        """As the client's, which waits without end until the lost connection has taken what was
+        sent."""
+        ending = self._abort_soon()
+        try:
+            await super()._attempt_reconnect()
+        finally:
+            ending.cancel()
+
+    def _abort_soon(self) -> asyncio.TimerHandle:
+        """End the connection for good if it has not taken soon what was sent."""
+        writer: StreamWriter | None = getattr(self._transport, "_io_writer", None)
+        abort = _no_connection if writer is None else writer.transport.abort
+        return asyncio.get_running_loop().call_later(_ANSWER, abort)
+
     async def _close(self, status: int, do_cbs: bool = True) -> None:
-        """As the client's, which would write what waits to a connection that is lost."""
+        """As the client's, which would write what waits to a connection that is lost, and waits
+        without end for a server that does not read."""
         if self.is_reconnecting:
             untyped: Any = self
             untyped._pending, untyped._pending_data_size = [], 0
             # An attempt to connect may miss that it is cancelled, and would be repeated for ever.
             untyped._server_pool.clear()
-        await super()._close(status, do_cbs)
+        ending = self._abort_soon()
+        try:
+            await super()._close(status, do_cbs)
+        finally:
+            ending.cancel()
 
     def watch(self, refused: Refused) -> None:
         """Call `refused` with the server's message, in lower case, when it refuses something to
@@ -204,6 +224,10 @@ def _end_with_eof(transport: Any) -> None:
         return False
 
     protocol.eof_received = eof_received
+
+
+def _no_connection() -> None:
+    """There is nothing to end."""
 
 
 async def _never(message: object) -> None:

@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nats.errors import StaleConnectionError
 from nats.protocol.parser import Parser
 
 from penstock.streams.nats.client.client import Client
@@ -276,6 +278,70 @@ def test_a_client_whose_server_has_gone_ends_although_messages_wait() -> None:
     asyncio.run(story())
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(story())
+
+
+@asynccontextmanager
+async def frozen_server() -> AsyncIterator[Any]:
+    """A client with more to send than a connection holds, whose server reads no more; a second
+    connection is read."""
+    writers: list[asyncio.StreamWriter] = []
+    ends = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        writer.write(b'INFO {"server_id":"s","version":"2.15.0","max_payload":100000000}\r\n')
+        while line := await reader.readline():
+            if line == b"PING\r\n":
+                writer.write(b"PONG\r\n")
+            elif line.startswith(b"PUB big") and len(writers) == 1:
+                await ends.wait()
+                return
+
+    server = await asyncio.start_server(serve, "127.0.0.1")
+    port = server.sockets[0].getsockname()[1]
+    client: Any = await connect([f"nats://127.0.0.1:{port}"], counts=False)
+    publishing = asyncio.ensure_future(client.publish("big", bytes(50_000_000)))
+    await asyncio.sleep(0.1)
+    try:
+        yield client
+    finally:
+        ends.set()
+        await asyncio.gather(publishing, return_exceptions=True)
+        if not client.is_closed:
+            await client.close()
+        server.close()
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.sleep(0)
+
+
+def test_a_client_ends_although_its_server_reads_nothing_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story() -> None:
+        async with frozen_server() as client:
+            closing = asyncio.ensure_future(client.close())
+            done, _ = await asyncio.wait([closing], timeout=20)
+            assert done
+            assert client.is_closed
+
+    monkeypatch.setattr("penstock.streams.nats.client.client._ANSWER", 0.1)
+    asyncio.run(story())
+
+
+def test_a_client_connects_again_although_its_server_reads_nothing_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story() -> None:
+        async with frozen_server() as client:
+            # As when its pings are not answered.
+            await client._process_op_err(StaleConnectionError())
+            done, _ = await asyncio.wait([client._reconnection_task], timeout=20)
+            assert done
+            assert client.is_connected
+
+    monkeypatch.setattr("penstock.streams.nats.client.client._ANSWER", 0.1)
+    asyncio.run(story())
 
 
 def test_an_attempt_to_connect_that_misses_its_cancellation_is_not_repeated() -> None:
