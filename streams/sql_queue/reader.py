@@ -25,7 +25,7 @@ from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.tasks import cancellable
-from penstock.streams.sql_queue.analytics.statistics import due
+from penstock.streams.sql_queue.analytics.statistics import Unclaimed, unclaimed
 from penstock.streams.sql_queue.claimed import UNREADABLE, ClaimTerms, Refused, Row, Settlement
 from penstock.streams.sql_queue.claims import Claims
 from penstock.streams.sql_queue.ledger import Ledger
@@ -50,6 +50,8 @@ _SOON = 0.02
 # Least seconds between two counts of the rows that wait, and between them as a multiple of what the
 # last one took.
 _COUNTED_EVERY, _REST = 5.0, 20.0
+# How many priorities are counted, as there may be one for each row.
+_PRIORITIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ class TableReader(LeasedSource[Row]):
         # How rows end, if a store commits their events.
         self._ends: Ends | None = None
         self._suspects_at = 0.0
-        self._due: int | None = None
+        self._unclaimed: Unclaimed | None = None
         # The rows that had ended, those held, and those that were due or to be tried again, at the
         # last count. More or fewer may come, as others enqueue and read too.
         self._in_all: int | None = None
@@ -205,7 +207,7 @@ class TableReader(LeasedSource[Row]):
             if self._scheduler is not None:
                 self.run.spawn(self._scheduler.work(), "periodic jobs of read_table", stage=self)
             if self.run.observers:
-                self.run.spawn(self._count_due(), "due rows of read_table", stage=self)
+                self.run.spawn(self._count_unclaimed(), "unclaimed rows of read_table", stage=self)
             while not self.state:
                 await self._wanted.wait()
                 self._wanted.clear()
@@ -253,15 +255,15 @@ class TableReader(LeasedSource[Row]):
             store, self._ends = found
             store.keep(self, self._ends)
 
-    async def _count_due(self) -> None:
+    async def _count_unclaimed(self) -> None:
         """Count the rows that wait, now and then. In a long table that takes a while, during which
         nothing else may be read, and so it is done for a twentieth of the time at most."""
         while True:
             began = self.run.now()
             with suppress(DatabaseLost):
-                self._due, left = await cancellable(due(self._store))
+                self._unclaimed = found = await cancellable(unclaimed(self._store, _PRIORITIES))
                 ended = self._finished + self.counts["failed"] + sum(self.drops.values())
-                self._in_all = ended + len(self.ledger.held) + left
+                self._in_all = ended + len(self.ledger.held) + found.left
             took = self.run.now() - began
             await asyncio.sleep(max(_COUNTED_EVERY, _REST * took))
 
@@ -560,22 +562,27 @@ class TableReader(LeasedSource[Row]):
         """The statistics of every source, and the queue's.
 
         `claims` (statements), rows `held` (claimed, not yet written down) and `read_ahead`
-        (claimed, not yet requested); rows `pending` in the table, due and claimed by nobody, which
-        are counted only while the running is recorded; with `follow=False`, how much of the rows
-        known at the last count has been `emitted`; `redelivered` rows, which had been claimed
-        before; `reverted` to be tried again, `snoozed` by their handler, `cancelled` while they
-        were in work here, and `dead`, which failed for good; whether the queue is `paused`; rows
-        that were `scheduled`, enqueued here for a periodic job, and the `periodic` jobs, with name,
-        schedule, `next` and `last` time in seconds since 1970, and how many times were `missed`;
-        `bad_rows`, `lost_leases`, `reconnects`, how often the database was unavailable, and
-        `waited`, the seconds in which the table did not answer, beyond four at a time.
+        (claimed, not yet requested); rows that nobody has claimed, which are counted only while the
+        running is recorded: `pending` those that are due, `delayed` those that are not, and the
+        lowest `priorities`, each with how many rows it has, empty if there are none but 0; with
+        `follow=False`, how much of the rows known at the last count has been `emitted`;
+        `redelivered` rows, which had been claimed before; `reverted` to be tried again, `snoozed`
+        by their handler, `cancelled` while they were in work here, and `dead`, which failed for
+        good; whether the queue is `paused`; rows that were `scheduled`, enqueued here for a
+        periodic job, and the `periodic` jobs, with name, schedule, `next` and `last` time in
+        seconds since 1970, and how many times were `missed`; `bad_rows`, `lost_leases`,
+        `reconnects`, how often the database was unavailable, and `waited`, the seconds in which the
+        table did not answer, beyond four at a time.
         """
+        counted = self._unclaimed
         return {
             **super().statistics(),
             "claims": self._claims.count,
             "held": len(self.ledger.held),
             "read_ahead": len(self.arrived),
-            "pending": self._due,
+            "pending": None if counted is None else counted.due,
+            "delayed": None if counted is None else counted.delayed,
+            "priorities": [] if counted is None else list(counted.priorities),
             "emitted": self._emitted(),
             "redelivered": self._redelivered,
             "reverted": self.ledger.reverted,

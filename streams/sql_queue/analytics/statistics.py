@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from sys import maxsize
 from typing import Any
 
 from penstock.streams.base.errors import BuildError
@@ -22,10 +23,11 @@ __all__ = [
     "Poller",
     "QueueStats",
     "Times",
-    "due",
+    "Unclaimed",
     "measure",
     "times_by",
     "times_of",
+    "unclaimed",
 ]
 
 
@@ -61,6 +63,20 @@ class Poller:
     finished: int
     service_rate: float
     in_work_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unclaimed:
+    """The rows that nobody holds, of the kinds that this reader claims.
+
+    `due` now, `delayed` until later, and `left`: those that are due or to be tried again later. The
+    lowest `priorities`, each with the number of its rows; empty if there are none but 0.
+    """
+
+    due: int = 0
+    delayed: int = 0
+    left: int = 0
+    priorities: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +154,7 @@ FROM {{rows}} AS t"""
 
 # A comparison with both bounds uses the index, in which rows that have ended are not.
 _WAITS = """SELECT count(*) FILTER (WHERE {is_due}),
+    count(*) FILTER (WHERE NOT {is_due}),
     count(*) FILTER (WHERE {is_due} OR {attempts} > 0)
 FROM {rows} AS t WHERE {status} >= 0 AND {status} <= 0{only}"""
 
@@ -145,7 +162,8 @@ FROM {rows} AS t WHERE {status} >= 0 AND {status} <= 0{only}"""
 _OLDEST = f"""SELECT {{id}}, {{seconds}}{{now}} - ({_DUE})) FROM {{rows}} AS t
 WHERE {{waits}} AND {{is_due}} ORDER BY {{by_index}} LIMIT 1"""
 
-_PRIORITIES = """SELECT {rank}, count(*) FROM {table} AS t WHERE {waits} GROUP BY 1 ORDER BY 1"""
+_PRIORITIES = """SELECT {rank}, count(*) FROM {table} AS t WHERE {waits}{only}
+GROUP BY 1 ORDER BY 1 LIMIT :most"""
 
 
 def _summary(column: str) -> str:
@@ -207,7 +225,6 @@ async def measure(store: Store, window: float) -> QueueStats:
     time_waiting, time_in_work = summary[0] if summary else (None, None)
     oldest = await store.read(_OLDEST)
     pollers = await store.read(_POLLERS, window=window)
-    priorities = await store.read(_PRIORITIES) if store.is_ranked else []
     due = waiting + failed + in_work - delayed
     surplus = done + died - arrived
     return QueueStats(
@@ -229,9 +246,7 @@ async def measure(store: Store, window: float) -> QueueStats:
         time_waiting=time_waiting,
         time_in_work=time_in_work,
         pollers=tuple(_poller(row, window) for row in pollers),
-        priorities=tuple((rank, count) for rank, count in priorities)
-        if any(rank for rank, _ in priorities)
-        else (),
+        priorities=await _priorities(store, maxsize),
         paused=await store.is_paused(),
         cancelled=cancelled,
         snoozed=snoozed,
@@ -239,13 +254,20 @@ async def measure(store: Store, window: float) -> QueueStats:
     )
 
 
-async def due(store: Store) -> tuple[int, int]:
-    """How many rows that nobody holds are due, and how many are due or to be tried again later.
+async def unclaimed(store: Store, most: int) -> Unclaimed:
+    """The rows that nobody holds, with the `most` lowest priorities.
 
-    The time grows with the number of rows that nobody holds.
+    The time grows with the number of these rows.
     """
-    ((now, ever),) = await store.read(_WAITS)
-    return int(now), int(ever)
+    ((due, delayed, left),) = await store.read(_WAITS)
+    return Unclaimed(int(due), int(delayed), int(left), await _priorities(store, most))
+
+
+async def _priorities(store: Store, most: int) -> tuple[tuple[int, int], ...]:
+    if not store.is_ranked:
+        return ()
+    found = [(rank, count) for rank, count in await store.read(_PRIORITIES, most=most)]
+    return tuple(found) if any(rank for rank, _ in found) else ()
 
 
 def _poller(row: tuple[Any, ...], window: float) -> Poller:

@@ -336,6 +336,15 @@ function restoringFact({ partition, done, total, per_second: rate, left }) {
   return `restores partition ${partition}: ${count(done)} of ${count(total)} records${speed}${rest}`;
 }
 
+// Of the rows that nobody holds; only the lowest priorities are counted by themselves.
+function prioritiesFact({ priorities, unread, delayed }) {
+  if (!priorities?.length) return "";
+  const others = priorities.reduce((rest, [, rows]) => rest - rows, unread + delayed);
+  const parts = priorities.map(([priority, rows]) => `${count(rows)} of ${priority}`);
+  if (others > 0) parts.push(`${count(others)} of others`);
+  return `priorities: ${parts.join(", ")}`;
+}
+
 function jobFact({ name, next, missed }) {
   const left = next - Date.now() / 1000;
   return `${name} ${left > 0 ? `in ${duration(left)}` : "is due"}${missed ? `, ${count(missed)} missed` : ""}`;
@@ -349,12 +358,15 @@ function factsOf(stage, numbers) {
     for (const one of numbers.restoring ?? []) facts.push(restoringFact(one));
     if (numbers.standby_lag) facts.push(`${count(numbers.standby_lag)} records of standby copies behind`);
     if (numbers.unread !== undefined) facts.push(`${count(numbers.unread)} pending`);
+    if (numbers.delayed) facts.push(`${count(numbers.delayed)} not due yet`);
+    facts.push(prioritiesFact(numbers));
     if (numbers.held) facts.push(`${count(numbers.held)} held`);
     if (numbers.buffered) facts.push(`${count(numbers.buffered)} buffered`);
     if (numbers.paused) facts.push("paused");
     if (numbers.snoozed) facts.push(`${count(numbers.snoozed)} snoozed`);
     for (const job of numbers.periodic ?? []) facts.push(jobFact(job));
     if (numbers.cancelled) facts.push(`${count(numbers.cancelled)} cancelled`);
+    if (numbers.dead) facts.push(`${count(numbers.dead)} dead`);
     if (numbers.redelivered) facts.push(`${count(numbers.redelivered)} again`);
     if (numbers.reconnects) facts.push(`${count(numbers.reconnects)} reconnects`);
   }
