@@ -85,7 +85,7 @@ class Follower(Membership):
 
     async def prepared(self, numbers: Sequence[int]) -> list[TopicPartition]:
         """Hold partitions, of which nothing is read yet; returns where to begin in each."""
-        places = [self._place((self.topic, number)) for number in numbers]
+        places = [self.beginnings.place((self.topic, number)) for number in numbers]
         found: list[TopicPartition] = await self._ask(lambda one: self._prepare(one, places))
         return found
 

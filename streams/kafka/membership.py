@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.streams.base.errors import BuildError, PenstockError
 from penstock.streams.delivery.lease import Lease
-from penstock.streams.delivery.text import Unusable
 from penstock.streams.delivery.trial import Doubt
+from penstock.streams.kafka.beginnings import ANSWER, SILENT, Beginnings, from_first
 from penstock.streams.kafka.group import Consumer, Followed, GroupSettings, Reader, reading_error
 from penstock.streams.kafka.offsets.commits import Commits, OffsetCommits, passes
-from penstock.streams.kafka.offsets.metadata import Metadata, metadata_in, with_counts
+from penstock.streams.kafka.offsets.metadata import with_counts
 from penstock.streams.kafka.offsets.moving import MovingOffsets
 from penstock.streams.kafka.offsets.partition import Partition, Token
 from penstock.streams.kafka.offsets.state import state_of
@@ -22,8 +23,6 @@ from penstock.streams.kafka.offsets.stored import StoredOffsets
 from penstock.streams.kafka.offsets.suspects import Suspects
 from penstock.streams.kafka.partition_counts import check_alike, look_for_more
 from penstock.streams.kafka.producer import is_member
-from penstock.streams.kafka.reason import reason
-from penstock.streams.kafka.topic_ids import topic_ids
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
@@ -50,10 +49,6 @@ _ASK_EVERY = 0.2
 _LOOK_EVERY = 1.0
 # Seconds after which the number of partitions is asked for again if there was no answer.
 _COUNT_AGAIN = 5.0
-# Seconds in which brokers answer.
-_ANSWER = 10.0
-# Seconds without a confirmation of the brokers that are always in order.
-_SILENT = 10.0
 # Parts of the session for which a commit that was accepted says that the brokers have not given
 # this member up, and after which it is made again. The heartbeat before it may be older by a third
 # of the session, which is the longest interval that Kafka recommends.
@@ -83,8 +78,10 @@ class Membership:
         self._moving = stored if isinstance(stored, MovingOffsets) else None
         # Whether this reader has partitions for as long as the brokers say so, and not longer.
         self._is_member = self.stored is None or self.stored.is_shared
+        self._error = partial(reading_error, settings)
         self.commits: Commits = stored or OffsetCommits(run, self._error)
-        self.skipped = self.expired = self.lost = self.ignored = self.silences = 0
+        self.beginnings = Beginnings(run, settings, stored)
+        self.skipped = self.lost = self.silences = 0
         self.left_out: set[tuple[str, int]] = set()
         """Partitions of which not all that was finished had room beside an offset, at a time."""
         self._run = run
@@ -108,12 +105,6 @@ class Membership:
         self._not_begun: dict[tuple[str, int], TopicPartition] = {}
         # Whether refused credentials were reported, and no record has come since.
         self._is_refused = False
-        # The id of the brokers' cluster, and how many partitions each topic had at the start.
-        self._cluster = ""
-        self._counts: dict[str, int] = {}
-        # The ids of topics, empty where brokers do not say one, and whether they can be asked.
-        self._topic_ids: dict[str, str] = {}
-        self._has_controller = False
         # Partitions that wait for others, and those that are paused for that.
         self._waiting: set[tuple[str, int]] = set()
         self._waits_paused: set[tuple[str, int]] = set()
@@ -267,7 +258,7 @@ class Membership:
         assert consumer is not None
         try:
             for topic in settings.topics:
-                await self._find(consumer, topic)
+                await self.beginnings.find(consumer, topic)
             self.is_connected = True
             await self._join(consumer)
             while True:
@@ -285,8 +276,8 @@ class Membership:
         self._knows_followers = True
         for follower in self.followers:
             follower.start()
-            await self._find(consumer, follower.topic)
-            check_alike(self._counts, self._settings.topics[0], follower.topic)
+            await self.beginnings.find(consumer, follower.topic)
+            check_alike(self.beginnings.counts, self._settings.topics[0], follower.topic)
         await consumer.subscribe(
             list(self._settings.topics),
             on_assign=self._assigned,
@@ -297,32 +288,12 @@ class Membership:
     async def _look_at_counts(self, consumer: Consumer) -> None:
         topics = [*self._settings.topics, *(follower.topic for follower in self.followers)]
         self._count_at = self._run.now() + _LOOK_EVERY
-        if not await look_for_more(consumer, topics, self._counts):
+        if not await look_for_more(consumer, topics, self.beginnings.counts):
             self._count_at = self._run.now() + _COUNT_AGAIN
 
     def _fails(self, error: PenstockError) -> None:
         self._reader.fail(error)
         self.commits.stop(error)
-
-    async def _find(self, consumer: Consumer, topic: str) -> None:
-        from confluent_kafka import KafkaException
-
-        # All: the client chooses the topics that match the expression.
-        named = {} if topic.startswith("^") else {"topic": topic}
-        try:
-            answer = await consumer.list_topics(**named, timeout=_ANSWER)
-        except KafkaException as raised:
-            fault = await asyncio.to_thread(reason, raised.args[0], self._settings.client)
-            raise self._error(fault, topic) from None
-        found = answer.topics.get(topic)
-        if found is not None and found.error is not None:
-            raise self._error(found.error, topic)
-        self._cluster = answer.cluster_id or ""
-        self._has_controller = answer.controller_id in answer.brokers
-        self._counts |= {name: len(about.partitions) for name, about in answer.topics.items()}
-
-    def _error(self, error: KafkaError, topic: str = "") -> PenstockError:
-        return reading_error(self._settings, error, topic)
 
     async def _step(self, consumer: Consumer) -> None:
         """Read what there is room for, or only serve the group; and commit now and then."""
@@ -427,7 +398,7 @@ class Membership:
             self._seen_at = now
         quiet = now - self._seen_at
         was_silent = self._is_silent
-        self._is_silent = quiet > max(_SILENT, self._settings.session / 2)
+        self._is_silent = quiet > max(SILENT, self._settings.session / 2)
         if self._is_silent and not was_silent:
             self.silences += 1
             what = "accepted no commit of" if held else "not accepted"
@@ -477,7 +448,7 @@ class Membership:
         """Commit counts beside what is committed of a partition that has not begun."""
         from confluent_kafka import KafkaException
 
-        place = with_counts(self._cluster, self._not_begun[key], counts)
+        place = with_counts(self.beginnings.cluster, self._not_begun[key], counts)
         # While members join brokers refuse it, and the next one says the same.
         with suppress(KafkaException):
             await consumer.commit(offsets=[place], asynchronous=False)
@@ -583,7 +554,7 @@ class Membership:
         if self.stored is None or not self._has_joined:
             return
         might_begin = self.may_begin
-        self.stored.look_for_others(self._counts, self.partitions, self._polled_at)
+        self.stored.look_for_others(self.beginnings.counts, self.partitions, self._polled_at)
         if self.may_begin and not might_begin:
             self._reader.wake_soon()
 
@@ -618,32 +589,28 @@ class Membership:
             # Once no transaction of an earlier owner is open, and nothing of it can come any more,
             # their states are restored, which may take long.
             keys = [(place.topic, place.partition) for place in places]
-            if any(number >= self._counts[topic] for topic, number in keys):
+            if any(number >= self.beginnings.counts[topic] for topic, number in keys):
                 await self._look_at_counts(consumer)
-            waiting = [self._place(key) for key in keys]
+            waiting = [self.beginnings.place(key) for key in keys]
             topics = [follower.topic for follower in self.followers]
-            others = [self._place((topic, number)) for topic in topics for _, number in keys]
-            for place in await self._committed(consumer, [*places, *others]):
+            others = [
+                self.beginnings.place((topic, number)) for topic in topics for _, number in keys
+            ]
+            for place in await self.beginnings.committed(consumer, [*places, *others]):
                 if place.offset >= 0 and place.topic in self._settings.topics:
                     self._not_begun[place.topic, place.partition] = place
             await consumer.incremental_assign(waiting)
             await consumer.pause(waiting)
-            self._moving.begin_restoring(keys, self._counts, self.wake)
+            self._moving.begin_restoring(keys, self.beginnings.counts, self.wake)
         else:
             await self._begin_all(consumer, places)
-
-    def _place(self, key: tuple[str, int]) -> TopicPartition:
-        """A place for a partition that is paused: nothing is fetched from there. Its offset is a
-        number, since for a name, such as the end, the client asks the brokers: when they answer
-        late, it goes there even if it has been told since where to begin."""
-        return Partition(self._cluster, *key, None).place(0)
 
     async def _begin_those_that_wait(self, consumer: Consumer) -> None:
         """Begin the partitions whose states are there now."""
         keys = [] if self._moving is None else self._moving.restored()
         if not keys:
             return
-        places = [self._place(key) for key in keys]
+        places = [self.beginnings.place(key) for key in keys]
         assert self._moving is not None
         for key in keys:
             self._not_begun.pop(key, None)
@@ -670,8 +637,8 @@ class Membership:
         self, consumer: Consumer, places: list[TopicPartition]
     ) -> list[TopicPartition]:
         """Hold partitions; returns where to begin in each."""
-        committed = await self._committed(consumer, places) if places else []
-        await self._identify({place.topic for place in places})
+        committed = await self.beginnings.committed(consumer, places) if places else []
+        await self.beginnings.identify({place.topic for place in places})
         for place in committed:
             if place.error is not None:
                 raise self._error(place.error, place.topic)
@@ -681,24 +648,6 @@ class Membership:
         for place in places:
             partition = self.partitions[place.topic, place.partition]
             self._reader.joined(partition, partition.name)
-
-    async def _identify(self, topics: set[str]) -> None:
-        """Find out the ids of topics, where they are not known and brokers can be asked."""
-        from confluent_kafka import KafkaException
-
-        unknown = topics - self._topic_ids.keys()
-        if not unknown or not self._has_controller:
-            return
-        try:
-            found = await topic_ids(self._settings.client, unknown)
-        except KafkaException as raised:
-            found = dict[str, str]()
-            self._run.errors.warn(
-                f"read_kafka: the brokers do not say the ids of {', '.join(sorted(unknown))} "
-                f"({raised.args[0].str()}): errors and dead letters do not name identities of "
-                "their records"
-            )
-        self._topic_ids |= {topic: found.get(topic, "") for topic in unknown}
 
     async def _fetch(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         """Have records fetched from these offsets on."""
@@ -710,37 +659,15 @@ class Membership:
     async def _begin(self, consumer: Consumer, committed: TopicPartition) -> TopicPartition:
         """Hold a partition, with the offset that the group has committed, if any; returns where to
         begin."""
-        from confluent_kafka import OFFSET_BEGINNING
-
         key = committed.topic, committed.partition
         before = None if self.stored is None else self.stored.again(key)
-        if before is not None:
-            self.partitions[key] = before
-            before.is_ours, before.committed, before.at_end = True, None, False
-            at = before.position
-            return before.place(OFFSET_BEGINNING if at is None else at)
-        floor = end = None
-        offset, metadata = await self._finished(committed)
-        is_new = offset is None
-        if offset is not None:
-            first, end = await self._bounds(consumer, key)
-            self._expire(key, offset, first)
-            floor = max(offset, first)
-        elif self._settings.since == "new":
-            first, end = await self._bounds(consumer, key)
-            # All records are new in a partition, or a topic, that was added since the start.
-            floor = first if key[1] >= self._counts.get(key[0], 0) else end
-        # What is committed must not be forgotten.
-        accepted = len(committed.metadata or "") if metadata.finished else 0
-        partition = Partition(self._cluster, *key, floor, metadata.finished, accepted)
-        partition.generation = self._topic_ids.get(key[0], "")
-        # With a store, the group may not have followed the last run.
-        has_moved = self.stored is not None and floor != committed.offset
-        partition.begins = (is_new or has_moved) and floor is not None
-        self._hold(partition, metadata.doubt, end)
-        if floor == committed.offset:
-            return committed
-        return partition.place(OFFSET_BEGINNING if floor is None else floor)
+        if before is None:
+            beginning = await self.beginnings.of(consumer, committed)
+            self._hold(beginning.partition, beginning.doubt, beginning.end)
+            return beginning.place
+        self.partitions[key] = before
+        before.is_ours, before.committed, before.at_end = True, None, False
+        return before.place(from_first(before.position))
 
     def _hold(self, partition: Partition, doubt: Doubt | None, end: int | None) -> None:
         self.partitions[partition.key] = partition
@@ -749,97 +676,6 @@ class Membership:
         if self.suspects is not None:
             self.suspects.take(partition, doubt, end)
 
-    async def _finished(self, committed: TopicPartition) -> tuple[int | None, Metadata]:
-        """The offset up to which all of a partition is finished, None if nothing is, and what is
-        finished above it: by the store, or else by the group."""
-        if self.stored is not None:
-            key = committed.topic, committed.partition
-            done = await self.stored.done(self._cluster, key, self._topic_ids.get(key[0], ""))
-            if done is not None:
-                return done.floor, Metadata(done.finished)
-            if self._settings.since == "first":
-                self.stored.begin_anew(key, committed.offset)
-                return None, Metadata()
-        if committed.offset < 0:
-            return None, Metadata()
-        return committed.offset, self._metadata(committed)
-
-    def _metadata(self, committed: TopicPartition) -> Metadata:
-        """The metadata beside the offset; none if not written for it, which is said."""
-        metadata = metadata_in(self._cluster, committed)
-        if isinstance(metadata, Unusable):
-            self.ignored += 1
-            self._run.errors.warn(
-                f"read_kafka: the metadata beside offset {committed.offset} of {committed.topic}, "
-                f"partition {committed.partition}, is ignored: {metadata}. Every record from this "
-                "offset on is read, also what may have been finished"
-            )
-            return Metadata()
-        return metadata
-
-    async def _committed(
-        self, consumer: Consumer, places: list[TopicPartition]
-    ) -> list[TopicPartition]:
-        """The offsets that the group has committed. Waits while a transaction with offsets of these
-        partitions is open, as a killed reader leaves it, until the brokers end it."""
-        from confluent_kafka import KafkaException
-
-        async def ask() -> list[TopicPartition]:
-            found = await consumer.committed(places, timeout=_ANSWER)
-            for one in found:
-                if one.error is not None and passes(one.error):
-                    raise KafkaException(one.error)
-            return found
-
-        return await self._asked(ask)
-
-    async def _asked(self, ask: Callable[[], Awaitable[_Answer]]) -> _Answer:
-        """The answer of the brokers, which may be away, or electing a new leader."""
-        from confluent_kafka import KafkaException
-
-        began, has_warned = self._run.now(), False
-        while True:
-            try:
-                return await ask()
-            except KafkaException as raised:
-                fault = raised.args[0]
-                waited = self._run.now() - began
-                if not passes(fault) or waited >= self._settings.handover * 0.8:
-                    raise
-                if waited >= _SILENT and not has_warned:
-                    has_warned = True
-                    self.silences += 1
-                    self._run.errors.warn(
-                        "read_kafka: partitions have come, and the brokers do not say from where "
-                        f"to read ({fault.str()}). It waits for them, or for the end of a "
-                        "transaction that another reader has left open"
-                    )
-            await asyncio.sleep(_POLL)
-
-    async def _bounds(self, consumer: Consumer, key: tuple[str, int]) -> tuple[int, int]:
-        """The offset of the first record that is in a partition, and the one behind the last."""
-        from confluent_kafka import KafkaError, KafkaException
-
-        place = Partition(self._cluster, *key, None).place()
-
-        async def ask() -> tuple[int, int]:
-            marks = await consumer.get_watermark_offsets(place, timeout=_ANSWER)
-            if marks is None:
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-            return marks
-
-        return await self._asked(ask)
-
-    def _expire(self, key: tuple[str, int], floor: int, first: int) -> None:
-        """Count and report what was deleted before it was read, if anything was."""
-        if floor >= first:
-            return
-        self.expired += first - floor
-        self._run.errors.warn(
-            f"read_kafka: offsets {floor} to {first - 1} of {key[0]}, partition {key[1]}, were "
-            "deleted before they were read (retention of the topic)"
-        )
-
     async def _go_on(self, consumer: Consumer) -> None:
         """Go on with the first record that is there, where the one to be fetched is not."""
         stranded, self._stranded = self._stranded, []
@@ -847,20 +683,18 @@ class Membership:
             key, position = partition.key, partition.position
             if not partition.held:
                 continue
-            first, end = await self._bounds(consumer, key)
+            first, end = await self.beginnings.bounds(consumer, key)
             await consumer.incremental_unassign([partition.place()])
             if position is None or position <= first:
-                self._expire(key, first if position is None else position, first)
+                self.beginnings.expire(key, first if position is None else position, first)
             else:
                 # The records that the group has finished are not there any more.
                 self._hold_back([key])
                 if self._moving is not None:
                     self._reader.left(partition)
                 self._forget([partition])
-                partition = Partition(self._cluster, *key, first)
-                self._topic_ids.pop(key[0], None)
-                await self._identify({key[0]})
-                partition.generation = self._topic_ids.get(key[0], "")
+                await self.beginnings.identify_anew(key[0])
+                partition = self.beginnings.partition(key, first)
                 partition.begins = self.stored is not None
                 self._hold(partition, None, end)
                 self._reader.joined(partition, partition.name)
@@ -998,7 +832,7 @@ class Membership:
         members join, brokers refuse commits of members that have not joined again; the client joins
         again only while it is asked for records too. Returns False if there is no answer in time.
         """
-        until, wait = self._run.now() + _ANSWER, _TRIED
+        until, wait = self._run.now() + ANSWER, _TRIED
         while not await self.commits.close(consumer, self._all):
             if self._run.now() >= until:
                 return False

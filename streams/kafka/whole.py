@@ -41,17 +41,16 @@ class WholeReader(Membership):
 
     async def _assign(self, consumer: Consumer) -> dict[tuple[str, int], int]:
         """Read the partitions that are not read yet from their first record; returns their ends."""
-        await self._identify(set(self._settings.topics))
+        await self.beginnings.identify(set(self._settings.topics))
         ends: dict[tuple[str, int], int] = {}
         places: list[Partition] = []
         for topic in self._settings.topics:
-            for number in range(self._counts[topic]):
+            for number in range(self.beginnings.counts[topic]):
                 key = topic, number
                 if key in self.partitions:
                     continue
-                first, ends[key] = await self._bounds(consumer, key)
-                partition = Partition(self._cluster, *key, first)
-                partition.generation = self._topic_ids.get(topic, "")
+                first, ends[key] = await self.beginnings.bounds(consumer, key)
+                partition = self.beginnings.partition(key, first)
                 self._hold(partition, None, None)
                 places.append(partition)
         begins = [partition.place(partition.position) for partition in places]
@@ -74,7 +73,7 @@ class WholeReader(Membership):
             # Brokers that are away are asked again.
             with suppress(PenstockError):
                 for topic in self._settings.topics:
-                    await self._find(consumer, topic)
+                    await self.beginnings.find(consumer, topic)
                 await self._assign(consumer)
 
     def _has(self, key: tuple[str, int], end: int) -> bool:

@@ -72,7 +72,7 @@ def test_a_reader_of_topics_by_an_expression_ends_when_no_broker_answers(
     broker.refuse = lambda: KafkaError(KafkaError._ALL_BROKERS_DOWN)
     read: Any = read_kafka
     with (
-        patch("penstock.streams.kafka.membership.reason", lambda fault, settings: fault),
+        patch("penstock.streams.kafka.beginnings.reason", lambda fault, settings: fault),
         pytest.raises(CannotConnect, match="no Kafka broker answers"),
     ):
         run(read("^t.*", "g").to(collect([])).run())

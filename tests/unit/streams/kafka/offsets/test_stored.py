@@ -555,10 +555,10 @@ def test_a_topic_that_was_created_again_is_read_from_its_start(
     unit = Unit(marks={MARK: text_of(("kafka",), body).encode()})
     store._open().commit(unit)
     broker.write(*numbers(0, 5))
-    read = "penstock.streams.kafka.membership.Membership._identify"
+    read = "penstock.streams.kafka.beginnings.Beginnings.identify"
 
     async def identify(self: Any, topics: set[str]) -> None:
-        self._topic_ids |= dict.fromkeys(topics, "of now")
+        self._ids |= dict.fromkeys(topics, "of now")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(read, identify)
