@@ -168,6 +168,7 @@ NOT_A_STAGES = {
     "to_future.py",
     "table.py",
     "worker.py",
+    "client.py",
     "background.py",
     "collector.py",
     "moves.py",
