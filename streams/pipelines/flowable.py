@@ -653,27 +653,14 @@ class Flowable(Stream[T_co], _Methods[T_co]):
 
         @overload
         def pipe(
-            self,
-            one: _Operator[T_co, A],
-            two: _Operator[A, B],
-            three: _Last[B, C, RC],
-            /,
+            self, one: _Operator[T_co, A], two: _Operator[A, B], three: _Last[B, C, RC], /
         ) -> RC: ...
 
         @overload
-        def pipe(
-            self,
-            one: _Operator[T_co, A],
-            two: _Last[A, B, RB],
-            /,
-        ) -> RB: ...
+        def pipe(self, one: _Operator[T_co, A], two: _Last[A, B, RB], /) -> RB: ...
 
         @overload
-        def pipe(
-            self,
-            one: _Last[T_co, A, RA],
-            /,
-        ) -> RA: ...
+        def pipe(self, one: _Last[T_co, A, RA], /) -> RA: ...
 
         @overload
         def pipe(  # pyright: ignore[reportIncompatibleMethodOverride]
