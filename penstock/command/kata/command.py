@@ -7,7 +7,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 
 from penstock.command.explain import explain, users_line
@@ -172,11 +172,10 @@ def _run_variants(
     return None
 
 
-def _run_reference(
-    load: Load, work: Work, options: argparse.Namespace, runs: list[Measured]
-) -> Interrupted | None:
-    interrupts: list[Interrupted] = []
-    observer = _observer(options)
+def _watching(
+    name: str, observer: Observer, options: argparse.Namespace, interrupts: list[Interrupted]
+) -> Callable[[Running], AbstractContextManager[None]]:
+    """Contexts in which a run is shown, and cancelled at a signal, which goes to `interrupts`."""
 
     @contextmanager
     def watch(running: Running) -> Generator[None]:
@@ -184,9 +183,19 @@ def _run_reference(
             interrupts.append(interrupted)
             running.cancel()
 
-        with on_signal(stop), _shown(REFERENCE, observer, options):
+        with on_signal(stop), _shown(name, observer, options):
             yield
 
+    return watch
+
+
+def _run_reference(
+    load: Load, work: Work, options: argparse.Namespace, runs: list[Measured]
+) -> Interrupted | None:
+    interrupts: list[Interrupted] = []
+    observer = _observer(options)
+
+    watch = _watching(REFERENCE, observer, options, interrupts)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runs.append(runner.run(run_reference(load, work.pause, watch=watch, observer=observer)))
     return interrupts[0] if interrupts else None
@@ -198,18 +207,7 @@ def _run_cpu(load: Load, options: argparse.Namespace, runs: list[Measured]) -> I
     workers = cores() if options.workers == "auto" else options.workers
     for number in dict.fromkeys((None, workers)):
         observer = _observer(options)
-
-        @contextmanager
-        def watch(
-            running: Running, name: str = cpu_name(number), observer: Observer = observer
-        ) -> Generator[None]:
-            def stop(interrupted: Interrupted) -> None:
-                interrupts.append(interrupted)
-                running.cancel()
-
-            with on_signal(stop), _shown(name, observer, options):
-                yield
-
+        watch = _watching(cpu_name(number), observer, options, interrupts)
         runs.append(run_cpu(load, options.cpu_ms / 1000, number, observer, watch))
         if interrupts:
             return interrupts[0]
