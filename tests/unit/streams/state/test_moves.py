@@ -137,9 +137,9 @@ class Asking:
         info = held_info("stateful", "")
         kept = KeptStage("a", "key", 1)
         states = States(info, self.backend, kept, loads, 0, None, {}, 10, self.run.wall)
-        options: Any = (lambda value: "k", self._step, False, None, states, self.commits)
+        rest: Any = (lambda value: "k", self._step, False, None, states, self.commits, "stop", None)
         downstream: Any = None
-        self._stage = StatefulStage(downstream, self.run, info, *options, "stop", None)
+        self._stage = StatefulStage(downstream, self.run, info, *rest)
         self._stage.begin()
 
     def _step(self, state: int, value: int) -> tuple[int, list[Any]]:
