@@ -50,6 +50,7 @@ from penstock.streams.base.errors import BuildError
 from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import is_at_least, is_count
 from penstock.streams.failures.backoff import Backoff, check_backoff
+from penstock.streams.io.paths import is_path
 from penstock.streams.pipelines.flowable import Flowable
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import Delivery, StageInfo
@@ -58,6 +59,7 @@ from penstock.streams.stages.source_stage import source
 
 if TYPE_CHECKING:
     from penstock.streams.sql_queue.periodic import Periodic
+    from penstock.streams.state.store import Store
 
 __all__ = ["read_table"]
 
@@ -81,7 +83,7 @@ def read_table(
     dead_on: type[Exception] | tuple[type[Exception], ...] = (),
     periodic: Mapping[str, Periodic] | None = None,
     from_id: str | Sequence[str] | None = None,
-    position: str | os.PathLike[str] | None = None,
+    position: str | os.PathLike[str] | Store | None = None,
     poll: float = 1.0,
     patience: float = 60.0,
     name: str | None = None,
@@ -107,8 +109,8 @@ def read_table(
     dict of all columns. Rows that commit late, after rows with higher ids, come when they are
     there. Updates and deletes are not seen. A pair, as in `from_id=("created_at", "id")`, names a
     column of times, and a unique one that tells rows of equal times apart. `position` is the path
-    of a small file that records what is finished, where the next run continues. See docs/how-
-    to/tables.md.
+    of a small file that records what is finished, where the next run continues, or a `Store`, which
+    commits it together with the states that the rows have changed. See docs/how-to/tables.md.
 
     `name` is the reader's name, by default the machine and the process.
     Raises BuildError for invalid options, MissingExtra if PostgreSQL's package is not installed.
@@ -227,7 +229,7 @@ def _growing(
     url: str,
     table: str,
     from_id: str | Sequence[str],
-    position: str | os.PathLike[str] | None,
+    position: str | os.PathLike[str] | Store | None,
     batch: int,
     follow: bool,
     poll: float,
@@ -249,15 +251,21 @@ def _growing(
             "of times and of ids"
         )
     open_store(url, table)
-    path = None if position is None else os.fspath(position)
+    marks: Any = position if hasattr(position, "marks_in") else None
+    if position is not None and marks is None and not is_path(position):
+        raise BuildError(
+            f"read_table(position={position!r}): the path of a file is needed, in which the "
+            "position is kept, or a Store"
+        )
+    kept = os.fspath(position) if is_path(position) else marks
     info = StageInfo(
         "read_table",
         f"{redacted(url)}, {table}, from {' and '.join(columns)}",
         batch,
         f"reads up to {batch} rows",
-        delivery=Delivery(acknowledges=path is not None, continues=path is not None),
+        delivery=Delivery(acknowledges=kept is not None, continues=kept is not None, store=marks),
     )
-    options = GrowingOptions(columns, path, batch, follow, poll, patience)
+    options = GrowingOptions(columns, kept, batch, follow, poll, patience)
 
     def attach(downstream: Subscriber[dict[str, Any]], run: Run) -> None:
         GrowingReader(downstream, run, flowable.info, open_store(url, table), options).start()

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import deque
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from orjson import dumps
 
-from penstock.streams.base.errors import CannotOpen
 from penstock.streams.base.take_front import taken
-from penstock.streams.delivery.commit import Commit
 from penstock.streams.delivery.text import text_of
-from penstock.streams.io.file_lock import locked
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.identity import Identity
 from penstock.streams.protocol.stage import Subscriber
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
 from penstock.streams.sql_queue.growing_ids import RowsById
+from penstock.streams.sql_queue.growing_kept import InFile, InStore
 from penstock.streams.sql_queue.growing_rows import Found, GrowingOptions, GrowingRows
 from penstock.streams.sql_queue.growing_times import RowsByTime
 from penstock.streams.sql_queue.reconnect import Reconnecting
@@ -55,12 +53,16 @@ class GrowingReader(BaseSourceStage):
         self._unfinished: dict[Any, None] = {}
         self._wanted = asyncio.Event()
         self._polling: asyncio.Task[None] | None = None
-        self._lock: int | None = None
-        self._commit = Commit(
-            "position", self._write, partial(run.call_soon, run.attaching), run.failed
-        )
-        if options.position is not None:
+        self._kept: InFile | InStore | None = None
+        position = options.position
+        if position is not None:
             self.ack = self._finished_all
+        if isinstance(position, str):
+            self._kept = InFile(position, run, self._content)
+        elif position is not None:
+            self._kept = InStore(
+                *(position, run, self, self._rows.name, self._content, self._finish)
+            )
 
     # Events out.
 
@@ -83,7 +85,7 @@ class GrowingReader(BaseSourceStage):
     async def _poll(self) -> None:
         try:
             await self._rows.open()
-            self._begin()
+            await self._begin()
             while not self.state:
                 await self._wanted.wait()
                 self._wanted.clear()
@@ -92,7 +94,8 @@ class GrowingReader(BaseSourceStage):
                 rows = await self._rows.next_rows(min(self._options.batch, self.demand))
                 if self._rows.has_settled:
                     self._rows.has_settled = False
-                    self._commit_soon()
+                    if self._kept is not None:
+                        self._kept.changed()
                 if rows:
                     if self.ack is not None:
                         self._unfinished.update(dict.fromkeys(token for token, _ in rows))
@@ -111,39 +114,32 @@ class GrowingReader(BaseSourceStage):
 
     # The position.
 
-    def _begin(self) -> None:
-        path = self._options.position
-        if path is None:
-            return
-        why = "another run keeps its position there. Wait until it has ended, or give another one."
-        self._lock = locked(f"{path}.lock", why)
-        try:
-            with open(path, encoding="utf-8", errors="surrogateescape") as file:
-                text = file.read()
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise CannotOpen(f"Cannot read {path}: {error.strerror}.") from error
-        self._rows.go_on_from(text, path)
+    async def _begin(self) -> None:
+        kept = self._kept
+        if kept is not None:
+            text = await kept.load()
+            if text is not None:
+                self._rows.go_on_from(text, kept.name, kept.again)
+            kept.begin()
 
     def _finished_all(self, events: list[Event[Any]]) -> None:
+        before = len(self._unfinished)
+        self._finish(events)
+        # A store has noted before what it has written.
+        if self._kept is not None and len(self._unfinished) < before:
+            self._kept.changed()
+
+    def _finish(self, events: Sequence[Event[Any]]) -> None:
         for event in events:
             self._unfinished.pop(event.token, None)
-        self._commit_soon()
 
-    def _commit_soon(self) -> None:
-        if self._options.position is not None:
-            self._commit.due()
-
-    def _write(self) -> None:
-        path, rows = self._options.position, self._rows
-        if path is None or rows.front is None:
-            return
-        body = dumps({"table": rows.name, **rows.state(self._unfinished)}).decode()
-        text = text_of((rows.about,), body)
-        with open(f"{path}.new", "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(text + "\n")
-        os.replace(f"{path}.new", path)
+    def _content(self, done: Sequence[Event[Any]]) -> str | None:
+        rows = self._rows
+        if rows.front is None:
+            return None
+        over = {event.token for event in done}
+        state = rows.state([token for token in self._unfinished if token not in over])
+        return text_of((rows.about,), dumps({"table": rows.name, **state}).decode())
 
     # The end.
 
@@ -154,11 +150,9 @@ class GrowingReader(BaseSourceStage):
 
     async def _disconnect(self) -> None:
         try:
-            await self._commit.flush()
+            if self._kept is not None:
+                await self._kept.close()
         finally:
-            if self._lock is not None:
-                os.close(self._lock)
-                self._lock = None
             await self._store.close()
 
     def statistics(self) -> dict[str, Any]:

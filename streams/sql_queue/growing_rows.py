@@ -12,6 +12,7 @@ from typing import Any
 from orjson import JSONDecodeError, loads
 
 from penstock.streams.base.errors import CannotOpen, ColumnMissing
+from penstock.streams.delivery.marks import Marks
 from penstock.streams.delivery.text import Unusable, body_in
 from penstock.streams.protocol.stage_info import StageInfo
 from penstock.streams.runtime.context import Run
@@ -31,7 +32,7 @@ class GrowingOptions:
     """The options of a reader; `read_table` documents each."""
 
     columns: Sequence[str]
-    position: str | None
+    position: str | Marks | None
     batch: int
     follow: bool
     poll: float
@@ -93,22 +94,23 @@ class GrowingRows(ABC):
     def statistics(self) -> dict[str, Any]:
         """The numbers of `GrowingReader.statistics` that are about the order."""
 
-    def go_on_from(self, text: str, path: str) -> None:
-        """Go on from a position. Raises CannotOpen for what was not written for this table."""
-        advice = f"To read {self.name} from its start, remove {path}."
-        body = body_in(text.removesuffix("\n"), (self.about,))
+    def go_on_from(self, text: str, kept: str, again: str) -> None:
+        """Go on from a position, kept there; `again` is what to do to begin anew. Raises
+        CannotOpen for what was not written for this table."""
+        advice = f"To read {self.name} from its start, {again}."
+        body = body_in(text, (self.about,))
         if isinstance(body, Unusable):
-            raise CannotOpen(f"Cannot go on from {path}: {body}. {advice}")
+            raise CannotOpen(f"Cannot go on from {kept}: {body}. {advice}")
         try:
             saved: Any = loads(body)
             written_for = str(saved["table"])
             if written_for == self.name:
                 self.go_on(saved)
         except (JSONDecodeError, LookupError, TypeError, ValueError) as error:
-            raise CannotOpen(f"Cannot go on from {path}: it is not a position. {advice}") from error
+            raise CannotOpen(f"Cannot go on from {kept}: it is not a position. {advice}") from error
         if written_for != self.name:
             raise CannotOpen(
-                f"Cannot go on from {path}: it is the position in {written_for}, not in "
+                f"Cannot go on from {kept}: it is the position in {written_for}, not in "
                 f"{self.name}. {advice}"
             )
 

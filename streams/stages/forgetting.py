@@ -81,9 +81,9 @@ def refuse_other_store(stage: StageInfo, above: Sequence[StageInfo]) -> None:
             raise BuildError(
                 f"{stage} keeps states, and {other} keeps elsewhere what is done: a crash between "
                 "the two would lose an event or count it twice. Give both the same Store: "
-                "read_jsonl and read_lines as position=, read_kafka as offsets=; behind read_table "
-                "only the stage needs one, as store=. No other source that forgets what is done "
-                "can keep it in a store yet"
+                "read_jsonl, read_lines and read_table(from_id=) as position=, read_kafka as "
+                "offsets=; behind read_table of a queue only the stage needs one, as "
+                "store=. No other source that forgets what is done can keep it in a store yet"
             )
         if other.delivery.store is not store:
             raise BuildError(_two_stores(other, stage))

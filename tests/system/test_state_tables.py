@@ -52,7 +52,11 @@ async def work(line):
     return line
 
 
-if OPTIONS["table"]:
+if OPTIONS["growing"]:
+    source = read_table(
+        OPTIONS["database"], "events", from_id=OPTIONS["growing"], position=store, follow=False
+    )
+elif OPTIONS["table"]:
     source = read_table(
         OPTIONS["table"],
         by=OPTIONS["by"],
@@ -79,7 +83,7 @@ pipeline = source.pipe(*stages).to(
 """
 
 
-@pytest.mark.parametrize("source", ["file", "table", "elsewhere"])
+@pytest.mark.parametrize("source", ["file", "table", "elsewhere", "growing"])
 def test_kills_leave_each_row_once(
     source: str, database: str, tmp_path: Path, run_seed: int
 ) -> None:
@@ -90,17 +94,20 @@ def test_kills_leave_each_row_once(
 async def killed(source: str, database: str, folder: Path, draw: random.Random) -> None:
     program, file, out = (folder / name for name in ("job.py", "in.jsonl", "out.jsonl"))
     program.write_text(PIPELINE)
+    # Whose position is in the store.
+    in_store = source in ("file", "growing")
     elsewhere = f"sqlite:///{folder / 'rows.db'}"
     options: dict[str, Any] = {
         "database": elsewhere if source == "elsewhere" else database,
-        "table": "" if source == "file" else database,
+        "table": "" if in_store else database,
+        "growing": draw.choice(["id", ("at", "id")]) if source == "growing" else "",
         "file": str(file),
         "out": str(out),
         "every": draw.choice([0.0, 0.02, 0.2]),
         "parts": draw.choice([1, 1, 3]),
         "keyed": draw.random() < 0.5,
         "by": draw.choice([None, "key"]),
-        "reverts": 0.0 if source == "file" else draw.choice([0.0, 0.001]),
+        "reverts": 0.0 if in_store else draw.choice([0.0, 0.001]),
     }
     options["store"] = kept_in = str(options["database"])
     events = [{"key": n % KEYS, "number": n} for n in range(EVENTS)]
@@ -112,6 +119,12 @@ async def killed(source: str, database: str, folder: Path, draw: random.Random) 
     await results.open()
     await results.query("CREATE TABLE results (key integer, n integer, part integer)")
     await results.query("CREATE TABLE last (key integer PRIMARY KEY, n integer)")
+
+    await results.query(
+        "CREATE TABLE events (id integer PRIMARY KEY, at text, key integer, number integer)"
+    )
+    listed = ", ".join(f"({n}, '{n // 5:05}', {n % KEYS}, {n})" for n in range(EVENTS))
+    await results.query(f"INSERT INTO events VALUES {listed}")
 
     async def all_rows() -> list[tuple[int, int, int]]:
         found = await results.query("SELECT key, n, part FROM results")
@@ -177,11 +190,11 @@ async def killed(source: str, database: str, folder: Path, draw: random.Random) 
                 assert line["n"] > before.get(line["key"], 0), ("was committed", line, options)
         before, lines = committed, len(written())
     # On a busy machine leases are lost, which the status shows.
-    assert process.returncode in ((0,) if source == "file" else (0, 3)), options
+    assert process.returncode in ((0,) if in_store else (0, 3)), options
     assert committed == Counter(n % KEYS for n in range(EVENTS)), options
     there = {(line["key"], line["n"], line["part"]) for line in written()}
     assert there >= set(expected(committed)), options
-    if source != "file":
+    if not in_store:
         statuses = await rows.query("SELECT {status}, count(*) FROM {table} GROUP BY {status}")
         assert statuses == [(1, EVENTS)], options
     await rows.close()

@@ -29,8 +29,9 @@ def check(where: str, pipeline: Pipeline) -> int:
     notes += [
         f"note: {source} does not record in the store which of its events have changed the states "
         f"of {stage}: an event that the next run reads again changes them again, and one that was "
-        "not done and cannot be read again is lost. read_jsonl and read_lines record it with "
-        "position=store, read_kafka with offsets=store, and read_table always"
+        "not done and cannot be read again is lost. read_jsonl, read_lines and "
+        "read_table(from_id=) record it with position=store, read_kafka with offsets=store, and "
+        "read_table of a queue always"
         for source, stage in unknown_again(stages)
     ]
     lines = [f"OK, {count} stages: {_names(stages)}", *notes]

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from penstock import Running, adaptive_flat_map, collect, read_table
+from penstock import Running, Store, adaptive_flat_map, collect, read_table, stateful
 from penstock.streams.base.errors import BuildError, CannotOpen, ColumnMissing, TableMissing
 from penstock.streams.sql_queue.growing_position import Place
 from tests.helpers.statements import Connection, execute, interleave
@@ -96,6 +96,70 @@ def test_a_run_continues_behind_what_is_finished_and_repeats_what_is_not(
         assert await read(orders, position=position) == [4]
 
     run(work())
+
+
+def test_with_the_position_in_a_store_each_row_changes_its_states_once(
+    orders: str, tmp_path: Path
+) -> None:
+    store = Store(tmp_path / "states.db")
+    seen: list[int] = []
+
+    def count(n: int, row: dict[str, Any]) -> tuple[int, list[int]]:
+        seen.append(row["id"])
+        return n + 1, [n + 1]
+
+    def handler(n: int) -> int:
+        if fails and n == 2:
+            raise ValueError("no")
+        return n
+
+    async def counted(columns: Any = "id") -> list[int]:
+        done: list[int] = []
+        source = read_table(orders, "orders", from_id=columns, position=store, follow=False)
+        stages = stateful(count, lambda _: 0, start=0, store=store), adaptive_flat_map(handler, 1)
+        await source.pipe(*stages).to(collect(done)).run()
+        return done
+
+    insert(orders, "ann", "bob", "cem")
+    fails = True
+    with pytest.raises(ValueError, match="no"):
+        asyncio.run(counted())
+    fails = False
+    assert asyncio.run(counted()) == [2, 3]
+    assert asyncio.run(counted()) == []
+    insert(orders, "dee")
+    assert asyncio.run(counted()) == [4]
+    assert sorted(set(seen)) == [1, 2, 3, 4]
+    with pytest.raises(CannotOpen, match="from its start, give a new store"):
+        asyncio.run(counted(("customer", "id")))
+
+
+def test_a_row_that_was_reverted_waits_in_the_position_of_a_store(
+    orders: str, tmp_path: Path
+) -> None:
+    store = Store(tmp_path / "states.db")
+
+    def handler(row: dict[str, Any]) -> int:
+        if row["customer"] == "bad":
+            raise ValueError("no")
+        return int(row["id"])
+
+    async def work() -> None:
+        insert(orders, "ann", "bad", "cem", "bad")
+        done: list[int] = []
+        source = read_table(orders, "orders", from_id="id", position=store, follow=False)
+        working = adaptive_flat_map(handler, on_error="revert")
+        await source.pipe(working).to(collect(done)).run()
+        assert done == [1, 3]
+        assert await read(orders, position=store) == [2, 4]
+        assert await read(orders, position=store) == []
+
+    run(work())
+
+
+def test_a_position_that_is_neither_a_path_nor_a_store_is_refused() -> None:
+    with pytest.raises(BuildError, match="position=7"):
+        read_table("sqlite:///x.db", from_id="id", position=7)  # type: ignore[call-overload, arg-type, unused-ignore]
 
 
 def test_a_row_that_was_reverted_comes_in_the_next_run_and_later_ones_do_not(
