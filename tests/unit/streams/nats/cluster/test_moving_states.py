@@ -238,6 +238,34 @@ def windows(*workers: Worker) -> dict[tuple[int, float], int]:
     return {(one.key, one.start): one.value for worker in workers for one in worker.found}
 
 
+def test_states_are_left_to_the_next_owner_where_the_lease_is_lost_before_they_are_adopted(
+    run: Run,
+) -> None:
+    async def story() -> None:
+        machines = Machines(2)
+        worker = Worker(machines, counting)
+        floors: Any = worker._floors
+        claim = floors.claim
+
+        async def claimed(number: int, *rest: Any) -> Any:
+            kept = await claim(number, *rest)
+            if number == 0:
+                # Another worker has taken it over, and adopted it.
+                worker.partitions[0].lease.lose()
+            return kept
+
+        floors.claim = claimed
+        for number in range(2):
+            worker.take(number)
+        await until(lambda: 1 in machines.fleet.partitions)
+        await asyncio.sleep(0.5)
+        # To adopt it now would take its states from the worker that has it.
+        assert set(machines.fleet.partitions) == {1}
+        await worker.end()
+
+    run(story())
+
+
 def test_windows_move_with_their_partition_and_its_watermark(run: Run) -> None:
     async def story() -> None:
         machines = Machines(2)
