@@ -910,7 +910,9 @@ def test_sources_that_keep_what_is_done_elsewhere_are_refused(tmp_path: Path) ->
 
 def test_a_table_is_refused_in_front_of_states_that_end_with_the_run(tmp_path: Path) -> None:
     rows = read_table(f"sqlite:///{tmp_path}/queue.db", "jobs")
-    with pytest.raises(BuildError, match=r"behind read_table of a queue only the stage needs one, as store="):
+    with pytest.raises(
+        BuildError, match=r"behind read_table of a queue only the stage needs one, as store="
+    ):
         rows.pipe(stateful(count, "user", start=0))
     rows.pipe(stateful(count, "user", start=0, store=Store.memory()))
 

@@ -29,6 +29,8 @@ MINE = ClaimTerms("me")
 YOURS = ClaimTerms("you")
 GONE = ClaimTerms("me", lease=0.0)
 
+MINE_BY_KEY, YOURS_BY_KEY = ClaimTerms("me", by="key"), ClaimTerms("you", by="key")
+
 
 @pytest.fixture(params=["ordinary", "beside"], autouse=True)
 def beside(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
@@ -335,6 +337,51 @@ def test_later_rows_of_a_key_do_not_overtake_an_abandoned_one(database: str) -> 
             assert [
                 (one, row.attempts) for one, row in zip(numbers(again), again, strict=True)
             ] == [*[(0, 2), (2, 1), (4, 1)]]
+
+    run(work)
+
+
+@asynccontextmanager
+async def passing_by(database: str) -> AsyncGenerator[tuple[Store, Store], None]:
+    """Two readers by key. Mine has claimed all rows but two: number 2, of the key "x", which the
+    other had and has released since, and number 4, of "y", whose rows mine leaves for now. Later
+    ones have come, 5 of "x" and 6 of "y"; the next claim may begin behind those before it."""
+
+    def keyed(first: int, keys: str) -> list[str]:
+        numbered = enumerate(keys, first)
+        return [orjson.dumps({"n": number, "key": key}).decode() for number, key in numbered]
+
+    async with opened(database) as (mine, yours):
+        await mine.put(keyed(0, "xyxzy"))
+        (first,) = (await yours.claim(1, YOURS_BY_KEY)).rows
+        assert first.key == "x"
+        assert numbers((await mine.claim(1, MINE_BY_KEY)).rows) == [1]
+        passing = await mine.claim(9, MINE_BY_KEY, reclaim=False, left=["y"])
+        assert numbers(passing.rows) == [3]
+        done = Settlement(finished=[first], idle_keys=[("x", first.epoch)])
+        assert await yours.settle(done, YOURS_BY_KEY) == []
+        await mine.put(keyed(5, "xy"))
+        yield mine, yours
+
+
+def test_rows_of_a_key_that_was_passed_by_do_not_overtake_earlier_ones(database: str) -> None:
+    async def work() -> None:
+        async with passing_by(database) as (mine, _):
+            found = numbers((await mine.claim(9, MINE_BY_KEY, reclaim=False)).rows)
+            found += numbers((await mine.claim(9, MINE_BY_KEY)).rows)
+            assert found == [2, 4, 5, 6]
+
+    run(work)
+
+
+def test_a_key_that_was_passed_by_is_held_by_no_reader_that_takes_no_rows_of_it(
+    database: str,
+) -> None:
+    async def work() -> None:
+        async with passing_by(database) as (mine, yours):
+            found = numbers((await mine.claim(9, MINE_BY_KEY, reclaim=False, left=["y"])).rows)
+            found += numbers((await yours.claim(9, YOURS_BY_KEY)).rows)
+            assert found == [2, 5]
 
     run(work)
 
