@@ -92,7 +92,7 @@ class Follower(Membership):
     def begin(self, places: list[TopicPartition]) -> None:
         """Read partitions that are prepared."""
         self._announce(places)
-        self._ask(lambda one: self._fetch(one, places))
+        self._ask(lambda one: self._fetching.begin(one, places))
 
     def let_go_of(self, numbers: Iterable[int]) -> list[Partition]:
         """Let nothing of these partitions begin any more; returns them."""

@@ -13,6 +13,7 @@ from penstock.streams.base.errors import BuildError, PenstockError
 from penstock.streams.delivery.lease import Lease
 from penstock.streams.delivery.trial import Doubt
 from penstock.streams.kafka.beginnings import ANSWER, SILENT, Beginnings, from_first
+from penstock.streams.kafka.fetching import Fetching
 from penstock.streams.kafka.group import Consumer, Followed, GroupSettings, Reader, reading_error
 from penstock.streams.kafka.offsets.commits import Commits, OffsetCommits, passes
 from penstock.streams.kafka.offsets.metadata import with_counts
@@ -91,9 +92,9 @@ class Membership:
         """Decides which records may begin, if records that end processes are to be found."""
         if settings.attempts is not None:
             self.suspects = Suspects(run, reader, settings.attempts, settings.handover)
+        self._fetching = Fetching(self.partitions, reader, self.suspects)
         self._consumer: Consumer | None = None
         self._is_closed = False
-        self._paused = False
         # Whether the client probably has records that it has fetched.
         self._has_more = False
         # When room ran out, if there is none.
@@ -105,9 +106,6 @@ class Membership:
         self._not_begun: dict[tuple[str, int], TopicPartition] = {}
         # Whether refused credentials were reported, and no record has come since.
         self._is_refused = False
-        # Partitions that wait for others, and those that are paused for that.
-        self._waiting: set[tuple[str, int]] = set()
-        self._waits_paused: set[tuple[str, int]] = set()
         # Partitions whose next record is not there any more.
         self._stranded: list[Partition] = []
         self._wanted = asyncio.Event()
@@ -184,12 +182,12 @@ class Membership:
 
     def hold(self, partition: Partition) -> None:
         """Read no more of a partition, which waits for others."""
-        self._waiting.add(partition.key)
+        self._fetching.hold(partition)
         self.wake()
 
     def let_go(self, partition: Partition) -> None:
         """Read the partition again."""
-        self._waiting.discard(partition.key)
+        self._fetching.let_go(partition)
         self.wake()
 
     def finish(self, tokens: Sequence[Token]) -> None:
@@ -265,7 +263,8 @@ class Membership:
                 await self._step(consumer)
                 if self.suspects is not None:
                     held = self.partitions.values()
-                    await self.suspects.step(consumer, self.commits, held, is_paused=self._paused)
+                    is_paused = self._fetching.is_paused
+                    await self.suspects.step(consumer, self.commits, held, is_paused=is_paused)
         except KafkaException as raised:
             self._fails(self._error(raised.args[0]))
         except PenstockError as error:
@@ -299,7 +298,7 @@ class Membership:
         """Read what there is room for, or only serve the group; and commit now and then."""
         await self._begin_those_that_wait(consumer)
         room = self._reader.room
-        if not room and not self._paused:
+        if not room and not self._fetching.is_paused:
             if self._full_since is None:
                 self._full_since = self._run.now()
             patience = self._full_since + _PATIENCE - self._run.now()
@@ -313,10 +312,9 @@ class Membership:
                 return
         if room:
             self._full_since = None
-        if bool(room) == self._paused:
-            await self._pause(consumer, not room)
-        if self._waiting != self._waits_paused and not self._paused:
-            await self._pause_those_that_wait(consumer)
+        if bool(room) == self._fetching.is_paused:
+            await self._fetching.pause(consumer, not room)
+        await self._fetching.look(consumer)
         messages = await self._messages(consumer)
         self._polled_at = self._run.now()
         self._look_for_others()
@@ -453,58 +451,20 @@ class Membership:
         with suppress(KafkaException):
             await consumer.commit(offsets=[place], asynchronous=False)
 
-    async def _pause(self, consumer: Consumer, paused: bool) -> None:
-        self._paused = paused
-        if not paused:
-            self._waits_paused = set(self._waiting)
-        places = [
-            partition.place()
-            for partition in self.partitions.values()
-            if paused or self._may_be_fetched(partition)
-        ]
-        if places:
-            await (consumer.pause(places) if paused else consumer.resume(places))
-        if paused:
-            self._ask_again(self.partitions.values())
-
-    def _ask_again(self, paused: Iterable[Partition]) -> None:
-        """What a partition has that is paused is not known before it is fetched again. The client
-        then says again that it is at its end."""
-        for partition in paused:
-            if partition.at_end:
-                self._reader.filled(partition)
-
     async def _look_at_answers(self, consumer: Consumer) -> None:
         """While brokers are away it is not known what partitions have. Then they are asked."""
         if not self._reader.asks_for_ends:
             return
         answer = self.unconfirmed_for <= self._settings.session * _SURE
         if self._answer and not answer:
-            self._ask_again(self.partitions.values())
+            self._fetching.ask_again(self.partitions.values())
         elif answer and not self._answer:
             for partition in self.partitions.values():
                 # Its silence was none.
                 self._reader.joined(partition, partition.name)
-            if not self._paused:
-                await self._pause(consumer, paused=True)
+            if not self._fetching.is_paused:
+                await self._fetching.pause(consumer, paused=True)
         self._answer = answer
-
-    async def _pause_those_that_wait(self, consumer: Consumer) -> None:
-        before, self._waits_paused = self._waits_paused, set(self._waiting)
-        held = self.partitions
-        waiting = [held[key] for key in self._waiting - before if key in held]
-        others = [held[key] for key in before - self._waiting if key in held]
-        again = [one.place() for one in others if self._may_be_fetched(one)]
-        if waiting:
-            await consumer.pause([one.place() for one in waiting])
-            self._ask_again(waiting)
-        if again:
-            await consumer.resume(again)
-
-    def _may_be_fetched(self, partition: Partition) -> bool:
-        if partition.key in self._waiting:
-            return False
-        return self.suspects is None or self.suspects.may_be_fetched(partition)
 
     def _came(self, messages: Iterable[Message]) -> None:
         from confluent_kafka import KafkaError
@@ -617,7 +577,7 @@ class Membership:
         await self._moving.renew(consumer)
         await consumer.incremental_unassign(places)
         await self._begin_all(consumer, places)
-        if not self._paused:
+        if not self._fetching.is_paused:
             # The client remembers that they were paused.
             await consumer.resume(places)
 
@@ -631,7 +591,7 @@ class Membership:
             follower.begin(places_there)
         if self._moving is not None:
             self._moving.begin(numbers)
-        await self._fetch(consumer, begins)
+        await self._fetching.begin(consumer, begins)
 
     async def _prepare(
         self, consumer: Consumer, places: list[TopicPartition]
@@ -648,13 +608,6 @@ class Membership:
         for place in places:
             partition = self.partitions[place.topic, place.partition]
             self._reader.joined(partition, partition.name)
-
-    async def _fetch(self, consumer: Consumer, places: list[TopicPartition]) -> None:
-        """Have records fetched from these offsets on."""
-        if places:
-            await consumer.incremental_assign(places)
-            if self._paused:
-                await consumer.pause(places)
 
     async def _begin(self, consumer: Consumer, committed: TopicPartition) -> TopicPartition:
         """Hold a partition, with the offset that the group has committed, if any; returns where to
@@ -703,7 +656,7 @@ class Membership:
                     "the topic was created again, or has lost records. Reading goes on with its "
                     f"first record, {first}"
                 )
-            await self._fetch(consumer, [partition.place(first)])
+            await self._fetching.begin(consumer, [partition.place(first)])
 
     async def _revoked(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         """Partitions go to others: finish what has begun, commit, and only then let them go."""
@@ -836,7 +789,7 @@ class Membership:
         while not await self.commits.close(consumer, self._all):
             if self._run.now() >= until:
                 return False
-            await self._pause(consumer, paused=True)
+            await self._fetching.pause(consumer, paused=True)
             await consumer.poll(timeout=wait)
             wait = min(2 * wait, _POLL)
         return True

@@ -55,7 +55,7 @@ class WholeReader(Membership):
                 places.append(partition)
         begins = [partition.place(partition.position) for partition in places]
         self._announce(begins)
-        await self._fetch(consumer, begins)
+        await self._fetching.begin(consumer, begins)
         return ends
 
     async def _commit_if_due(self, consumer: Consumer) -> None:
