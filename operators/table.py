@@ -69,10 +69,10 @@ def table(
     reads the stream, and keeps the table for itself; two share one reading by `ops.share()`.
 
     With `whole=True` each process has all rows, also where several share the events: of a
-    `read_kafka` it reads all partitions, from the first record in each run, and commits nothing.
-    Other sources have to end, as a file does. Events wait for the rows that were there at the
-    start; then each gets the newest row, at once. The rows are in memory. They need no times, and
-    the options `keep`, `time` and `store` are refused.
+    `read_kafka` it reads all partitions, of a `read_jetstream` all messages, from the first one in
+    each run, and commits or acknowledges nothing. Other sources have to end, as a file does. Events
+    wait for the rows that were there at the start; then each gets the newest row, at once. The rows
+    are in memory. They need no times, and the options `keep`, `time` and `store` are refused.
 
     >>> from penstock import event_time, for_each, from_iterable, lookup, run, table
     >>> rows = from_iterable([{"user": "ann", "at": 0, "plan": "free"}])

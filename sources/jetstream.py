@@ -25,7 +25,8 @@ Errors:  CannotConnect, StreamMissing and StreamDiffers arrive as errors at the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from penstock.streams.base.duration import is_duration
@@ -43,6 +44,7 @@ from penstock.streams.stages.source_stage import source
 
 if TYPE_CHECKING:
     from penstock.streams.nats.streams.consumers import Since
+    from penstock.streams.nats.streams.reading import ReadingSettings
 
 __all__ = ["read_jetstream"]
 
@@ -135,12 +137,28 @@ def read_jetstream(
     detail = subject_or_stream if durable is None else f"{subject_or_stream}, as {durable}"
     note = "requests as many messages as there is demand"
     routed = routed_by(on_bad_message)
-    info = StageInfo(
-        "read_jetstream", detail, 0, note, routed=routed, delivery=Delivery(acknowledges=True)
-    )
+    delivery = Delivery(acknowledges=True, whole=partial(_whole, settings))
+    info = StageInfo("read_jetstream", detail, 0, note, routed=routed, delivery=delivery)
 
     def attach(downstream: Subscriber[Any], run: Run) -> None:
         Reading(downstream, run, flowable.info, settings).start()
 
     flowable: Flowable[Any] = Flowable(attach, info, values=None if raw else Mapping)
     return flowable
+
+
+def _whole(settings: ReadingSettings, come: Callable[[], object]) -> Flowable[Any]:
+    """The stream, of which one reader has all messages, and shares no consumer."""
+    from penstock.streams.nats.streams.whole import WholeReading
+
+    if settings.since == "new":
+        raise BuildError(
+            f"read_jetstream({settings.what!r}, since='new'): with whole=True the table is read "
+            "from its first message in every run: leave out since="
+        )
+    info = StageInfo("read_jetstream", f"{settings.what}, all messages", is_source=True)
+
+    def attach(downstream: Subscriber[Any], run: Run) -> None:
+        WholeReading(downstream, run, info, settings, come).start()
+
+    return Flowable(attach, info)

@@ -293,7 +293,8 @@ def _whole(settings: ReadingSettings, come: Callable[[], object]) -> Flowable[An
     if any(topic.startswith("^") for topic in settings.group.topics):
         raise BuildError(f"{what}): name the topics of a table with whole=True, without `^`")
     group = settings.group._replace(whole=come, attempts=None)
-    info = StageInfo("read_kafka", is_source=True)
+    topics = ", ".join(settings.group.topics)
+    info = StageInfo("read_kafka", f"{topics}, all partitions", is_source=True)
 
     def attach(downstream: Subscriber[Any], run: Run) -> None:
         Reading(downstream, run, info, settings._replace(group=group)).start()

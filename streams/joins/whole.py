@@ -28,8 +28,9 @@ def require_whole(rows: Stream[Any]) -> None:
         if not source.delivery.ends:
             raise BuildError(
                 f"table(whole=True) cannot read {source}: it does not say which rows were there at "
-                "the start. Read a topic of Kafka, or a file, an iterable or another source that "
-                "has all its rows for each process and ends, without position="
+                "the start. Read a topic of Kafka, a stream of JetStream, or a file, an iterable "
+                "or another source that has all its rows for each process and ends, without "
+                "position="
             )
         return
     # It refuses options that do not go with it.
@@ -47,8 +48,8 @@ def as_read_whole(rows: Stream[Any]) -> tuple[StageInfo, ...]:
     and forgets nothing."""
     ((source, *rest),) = columns([rows])
     if source.delivery.whole is not None:
-        topics = source.detail.partition(", group ")[0]
-        source = source._replace(detail=f"{topics}, all partitions", delivery=Delivery())
+        detail = source.delivery.whole(_nothing).info.detail
+        source = source._replace(detail=detail, delivery=Delivery())
     return source, *rest
 
 

@@ -40,6 +40,7 @@ STAGES = {
     "streams/sql_queue/growing_ids.py:statistics": ("Sources", "`read_table(from_id=)`"),
     "streams/sql_queue/growing_times.py:statistics": ("Sources", "`read_table(from_id=)`"),
     "streams/nats/streams/reading.py:statistics": ("Sources", "`read_jetstream`"),
+    "streams/nats/streams/whole.py:statistics": ("Sources", "`read_jetstream`"),
     "streams/nats/cluster/deliveries.py:statistics": ("Sources", "`jetstream` of `run --on`"),
     "streams/kafka/reading.py:statistics": ("Sources", "`read_kafka`"),
     "streams/work_pulling/jetstream_worker.py:statistics": ("Sources", "`WorkPool.work`"),

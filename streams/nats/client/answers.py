@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from penstock.streams.nats.client.client import Client
 
-__all__ = ["answered", "born_of", "has_no_answer", "info_of", "stored_at"]
+__all__ = ["answered", "api", "born_of", "has_no_answer", "info_of", "stored_at"]
 
 log = logging.getLogger("penstock")
 
@@ -26,8 +26,8 @@ T = TypeVar("T")
 # Seconds: longer than a server takes to restart; if no server has JetStream, which may be
 # permanent; and between two tries.
 _PATIENCE, _UNHEARD, _PAUSE = 30.0, 3.0, 0.25
-# Seconds in which a server answers, and after which it is said that none does.
-_ANSWER, _SAY = 2.0, 3.0
+# Seconds in which a server answers, and does something, and after which it is said that none does.
+_ANSWER, _LONG, _SAY = 2.0, 5.0, 3.0
 # The calls that wait for servers; one of them has said so.
 _waiting: dict[object, bool] = {}
 
@@ -70,6 +70,30 @@ async def answered(ask: Callable[[], Awaitable[T]]) -> T:
         _waiting.pop(call, None)
 
 
+async def api(client: Client, what: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """The answer to a request to the API of servers, which is repeated while they cannot answer.
+    Raises errors of the API, and CannotConnect."""
+
+    async def ask() -> dict[str, Any]:
+        return await _asked(client, what, fields, _LONG)
+
+    return await answered(ask)
+
+
+async def _asked(
+    client: Client, what: str, fields: dict[str, Any] | None = None, seconds: float = _ANSWER
+) -> dict[str, Any]:
+    """The answer to one request. Raises errors of the API, and what silence raises."""
+    from nats.js.errors import APIError
+
+    body = b"" if fields is None else dumps(fields)
+    reply = await client.request(f"$JS.API.{what}", body, timeout=seconds)
+    answer: dict[str, Any] = loads(reply.data)
+    if "error" in answer:
+        APIError.from_error(answer["error"])
+    return answer
+
+
 def has_no_answer(error: BaseException) -> bool:
     """Whether the servers are away, or have no leader, and may answer later."""
     from nats.errors import NoRespondersError
@@ -83,13 +107,7 @@ async def info_of(client: Client, stream: str, consumer: str) -> dict[str, Any]:
 
     Raises NotFoundError, other errors of the API, RightsMissing, and what silence raises.
     """
-    from nats.js.errors import APIError
-
-    subject = f"$JS.API.CONSUMER.INFO.{stream}.{consumer}"
-    answer: Any = loads((await client.request(subject, b"", timeout=_ANSWER)).data)
-    if "error" in answer:
-        APIError.from_error(answer["error"])
-    return dict(answer)
+    return await _asked(client, f"CONSUMER.INFO.{stream}.{consumer}")
 
 
 def born_of(stream: StreamInfo) -> str:
@@ -100,19 +118,13 @@ def born_of(stream: StreamInfo) -> str:
 async def stored_at(client: Client, stream: str, sequence: int) -> float | int:
     """When a message of a stream was stored, in seconds since 1970; if it is not there, the number
     of the last message that ever was. Raises errors of the API, and what silence raises."""
-    from nats.js.errors import APIError, NotFoundError
-
-    async def ask(what: str, **fields: int) -> dict[str, Any]:
-        subject = f"$JS.API.STREAM.{what}.{stream}"
-        answer: Any = loads((await client.request(subject, dumps(fields), timeout=_ANSWER)).data)
-        if "error" in answer:
-            APIError.from_error(answer["error"])
-        return dict(answer)
+    from nats.js.errors import NotFoundError
 
     try:
-        message = (await ask("MSG.GET", seq=sequence))["message"]
+        found = await _asked(client, f"STREAM.MSG.GET.{stream}", {"seq": sequence})
     except NotFoundError:
-        return int((await ask("INFO"))["state"]["last_seq"])
+        return int((await _asked(client, f"STREAM.INFO.{stream}"))["state"]["last_seq"])
+    message = found["message"]
     return datetime.fromisoformat(message["time"]).timestamp()
 
 

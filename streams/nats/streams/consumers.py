@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from penstock.streams.base.errors import StreamDiffers, StreamMissing
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from penstock.streams.nats.client.client import Client
 
-__all__ = ["Since", "Standing", "consumer_of", "standing_of"]
+__all__ = ["Since", "Standing", "consumer_of", "refusals_of", "standing_of", "stream_of"]
 
 Since = Literal["first", "new"]
 
@@ -55,10 +55,24 @@ async def consumer_of(
     One with the name `durable` is used as it is, or made; without a name a new one is made.
     Raises StreamMissing, StreamDiffers for one of another kind, CannotConnect without JetStream.
     """
+    with refusals_of(what):
+        return await answered(lambda: _consumer_of(client, what, durable, lease, since))
+
+
+async def stream_of(client: Client, what: str) -> tuple[StreamInfo, str | None]:
+    """The stream of `what`, as above, and the subject in it that is read, None for all of them.
+    Raises StreamMissing, StreamDiffers, CannotConnect without JetStream."""
+    with refusals_of(what):
+        return await answered(lambda: _stream_of(jetstream(client), what))
+
+
+@contextmanager
+def refusals_of(what: str) -> Generator[None]:
+    """Raise what a server refuses about a stream or a subject as StreamMissing or StreamDiffers."""
     from nats.js.errors import APIError, NotFoundError
 
     try:
-        return await answered(lambda: _consumer_of(client, what, durable, lease, since))
+        yield
     except NotFoundError as error:
         raise StreamMissing(
             f"no stream on the server is called '{what}' or takes that subject. Make it, or "

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.streams.nats.client.client import Client
     from penstock.streams.nats.client.message import Message
 
-__all__ = ["Reading", "ReadingSettings"]
+__all__ = ["ReadMessage", "Reading", "ReadingSettings", "event_of"]
 
 
 # Seconds until a reader from which nothing comes asks the server why: when it may have caught up,
@@ -53,13 +53,13 @@ class ReadingSettings(NamedTuple):
     on_bad_message: OnBadInput
 
 
-class _Message(Leased):
+class ReadMessage(Leased):
     """A message as the token of its event; `delivered` is how often it was."""
 
     __slots__ = ("data", "delivered", "headers", "sequence", "stored", "subject")
 
     def __init__(
-        self, message: Message, place: Place, lease: Lease, headers: Mapping[str, str]
+        self, message: Message, place: Place, lease: Lease, *, tracing: bool = False
     ) -> None:
         super().__init__(message.reply, lease)
         self.subject = message.subject
@@ -67,7 +67,9 @@ class _Message(Leased):
         self.sequence = place.sequence
         self.stored = place.stored
         self.delivered = place.delivered
-        self.headers = headers
+        self.headers: Mapping[str, str] = {}
+        if tracing and message.header:
+            self.headers = fields_of(message.header)
 
     @property
     def key(self) -> tuple[int, float]:
@@ -80,14 +82,28 @@ class _Message(Leased):
     __repr__ = __str__
 
 
-class Reading(LeasedSource[_Message]):
+def event_of(
+    source: LeasedSource[ReadMessage], token: ReadMessage, now: float, *, raw: bool
+) -> Event[Any] | None:
+    """The event of a message that leaves the source; None if it has no value."""
+    created = min(token.stored + source.from_wall, now)
+    if raw:
+        return Event(token.data, created, source, token)
+    try:
+        return Event(value_of(token.data, json_object, token), created, source, token)
+    except BadLine as error:
+        source.bad(token, error, text_of(token.data), created)
+        return None
+
+
+class Reading(LeasedSource[ReadMessage]):
     """One run of `penstock.read_jetstream`. Messages that the leases hold are not settled."""
 
     _client: Client | None = None
     _consumer: Standing | None = None
     _requests: Requests | None = None
     _replies: Replies
-    _leases: Leases[tuple[int, float], _Message]
+    _leases: Leases[tuple[int, float], ReadMessage]
     _stopping: asyncio.Task[None] | None = None
 
     def __init__(
@@ -143,10 +159,10 @@ class Reading(LeasedSource[_Message]):
         run.spawn(self._renew(), "leases of read_jetstream", stage=self)
         run.spawn(self._watch(), "standing of read_jetstream", stage=self)
 
-    def holds(self, token: _Message, /) -> bool:
+    def holds(self, token: ReadMessage, /) -> bool:
         return token.lease.held
 
-    def identity(self, token: _Message, /) -> Identity:
+    def identity(self, token: ReadMessage, /) -> Identity:
         consumer = self._consumer
         assert consumer is not None, "messages are there"
         return Identity(consumer.stream, consumer.born.replace(" ", "T"), token.sequence)
@@ -233,32 +249,24 @@ class Reading(LeasedSource[_Message]):
         if self.state:
             self._replies.send(message.reply, later(0))
             return
-        headers = fields_of(message.header) if message.header and self.run.tracing else {}
-        one = _Message(message, place, leases.newest, headers)
+        one = ReadMessage(message, place, leases.newest, tracing=self.run.tracing is not None)
         leases.held[one.key] = one
         self.arrived.append(one)
         self._pending = place.pending
         self.wake_soon()
 
-    def event(self, token: _Message, now: float, /) -> Event[Any] | None:
-        created = min(token.stored + self.from_wall, now)
-        if self._settings.raw:
-            return Event(token.data, created, self, token)
-        try:
-            return Event(value_of(token.data, json_object, token), created, self, token)
-        except BadLine as error:
-            self.bad(token, error, text_of(token.data), created)
-            return None
+    def event(self, token: ReadMessage, now: float, /) -> Event[Any] | None:
+        return event_of(self, token, now, raw=self._settings.raw)
 
-    def give_back(self, tokens: Iterable[_Message], /) -> None:
+    def give_back(self, tokens: Iterable[ReadMessage], /) -> None:
         self._settle(tokens, later(0))
 
-    def refuse(self, token: _Message, /) -> None:
+    def refuse(self, token: ReadMessage, /) -> None:
         self._settle((token,), TERM)
 
     # Outcomes.
 
-    def _settle(self, messages: Iterable[_Message], what: bytes) -> None:
+    def _settle(self, messages: Iterable[ReadMessage], what: bytes) -> None:
         """Send the outcome of messages. What is to come again does so without a word if its lease
         is over, and another reader may have it by now."""
         self._moved_at = self.run.now()
@@ -271,7 +279,7 @@ class Reading(LeasedSource[_Message]):
                 self._count_lost(message)
         self._replies.send_all(replies)
 
-    def _count_lost(self, message: _Message) -> None:
+    def _count_lost(self, message: ReadMessage) -> None:
         if not self._lost:
             self.run.errors.warn(
                 f"read_jetstream: the lease of {message} was over before it had ended: other "

@@ -22,13 +22,12 @@ from penstock.streams.base.errors import (
     StreamMissing,
 )
 from penstock.streams.nats.client.addresses import addresses_of, shown
-from penstock.streams.nats.client.answers import answered
+from penstock.streams.nats.client.answers import answered, api
 from penstock.streams.nats.client.connection import connect, is_refused, refusal
 from penstock.streams.nats.client.refusals import refusal_of
 from penstock.streams.state.backend import other_format
 from penstock.streams.state.jetstream.batch import EXPECTED, batch
 from penstock.streams.state.jetstream.messages import Head, New, head_in
-from penstock.streams.state.jetstream.reading import api
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
