@@ -6,12 +6,13 @@ import asyncio
 import re
 import signal
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
+from nats.errors import TimeoutError as NatsTimeout
 from nats.js.api import StreamConfig
 
 from penstock import (
@@ -45,12 +46,18 @@ class Names:
         self.js: Any = jetstream(client)
         self.name = name
         self.urls = urls
+        self._written = 0
 
     async def write(self, *rows: tuple[int, str], subject: str = "new") -> None:
         for key, name in rows:
-            await self.js.publish(
-                f"{self.name}.{subject}", b'{"key": %d, "name": "%s"}' % (key, name.encode())
-            )
+            self._written += 1
+            row = b'{"key": %d, "name": "%s"}' % (key, name.encode())
+            # Once, however often it is sent to a server that is not there yet.
+            once = {"Nats-Msg-Id": str(self._written)}
+            while True:
+                with suppress(NatsTimeout):
+                    await self.js.publish(f"{self.name}.{subject}", row, headers=once)
+                    break
 
     async def consumers(self) -> list[str]:
         return [one.name for one in await self.js.consumers_info(self.name)]
