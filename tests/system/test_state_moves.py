@@ -374,6 +374,7 @@ def test_members_go_on_when_brokers_restart(
         members.check(RECORDS, patience=200)
     finally:
         members.close()
+        brokers.start_all()
 
 
 def test_members_begin_while_a_broker_of_three_is_away(
@@ -393,3 +394,4 @@ def test_members_begin_while_a_broker_of_three_is_away(
         members.check(RECORDS, patience=200)
     finally:
         members.close()
+        brokers.start_all()

@@ -30,7 +30,7 @@ HAS_KAFKA = shutil.which("java") is not None and shutil.which("mvn") is not None
 VERSION = "4.1.0"
 
 _HOME = Path(__file__).parents[3] / ".venv" / "kafka"
-_READY = 60.0
+_READY = 120.0
 
 _POM = f"""\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -176,7 +176,10 @@ class Brokers(Cluster):
             process.wait(60)
 
     def wait(self) -> None:
-        """Wait until all nodes that were started answer."""
+        """Wait until all nodes that were started answer.
+
+        One that has ended meanwhile is started again: a client may have had its port.
+        """
         until = time.monotonic() + _READY
         alive = sum(process is not None for process in self._processes)
         asking = Producer({"bootstrap.servers": self.servers, "log_level": 0})
@@ -188,10 +191,17 @@ class Brokers(Cluster):
                 pass
             for number, process in enumerate(self._processes):
                 if process is not None and process.poll() is not None:
-                    log = self._folder / f"server{number}.log"
-                    raise AssertionError(f"a broker has ended: {log.read_text()[-2000:]}")
-            assert time.monotonic() < until, f"no Kafka within {_READY:g} s: {self._folder}"
+                    self.start(number)
+            logs = [path.read_text()[-1000:] for path in self._folder.glob("server*.log")]
+            assert time.monotonic() < until, f"no Kafka within {_READY:g} s: {logs}"
         asking.close()
+
+    def start_all(self) -> None:
+        """Start the nodes that do not run, and wait until all answer."""
+        for number, process in enumerate(self._processes):
+            if process is None:
+                self.start(number)
+        self.wait()
 
     def config(self, topic: str) -> dict[str, str]:
         """The settings of a topic."""

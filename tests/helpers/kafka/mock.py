@@ -46,7 +46,9 @@ class Cluster:
 
     def write(self, topic: str, values: Iterable[bytes | None], **rest: Any) -> None:
         """Store these values, to partition 0 or as the `rest` of `produce` says."""
-        producer = Producer({"bootstrap.servers": self.servers, "log_level": 0, "linger.ms": 0})
+        # Each once, also if a broker restarts meanwhile.
+        settings = {"linger.ms": 0, "enable.idempotence": True}
+        producer = Producer({"bootstrap.servers": self.servers, "log_level": 0} | settings)
         for value in values:
             producer.produce(topic, value, **({"partition": 0} | rest))
         assert producer.flush(_PATIENCE) == 0
