@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.streams.nats.client.connection import connect, jetstream
 from penstock.streams.nats.client.server import Servers
 from penstock.streams.state.codec import key_in
 from penstock.streams.state.jetstream.backend import JetStream
@@ -86,6 +87,27 @@ pipeline = (
     .to(for_each(lambda one: log.sink(f"{one.key} {one.start:g}", one.value)))
 )
 """
+
+# The name of a client, which the table has, is what its events are told apart by in the end.
+TABLE = (
+    PIPELINE.replace("import Store,", "import Store, lookup, ops, read_jetstream, table,", 1)
+    .replace(
+        "        stateful(count,",
+        """        lookup(names, by="client"),
+        ops.map(lambda pair: {**pair[0], "name": pair[1]["name"]}),
+        stateful(count,""",
+    )
+    .replace(
+        "\n\ndef count(",
+        """
+names = table(read_jetstream("{names}", servers={servers}), by="client", whole=True)
+
+
+def count(""",
+        1,
+    )
+    .replace('log.sink(event["client"]', 'log.sink(event["name"]')
+)
 
 
 def fleet_of(
@@ -252,6 +274,31 @@ async def test_a_worker_that_leaves_hands_its_states_over(
         await fleet.settled("one", "two", "three")
         fleet.drain("one")
         await fleet.settled("two", "three")
+
+
+async def test_workers_that_are_killed_find_all_rows_of_a_table_that_each_of_them_has_whole(
+    servers: Servers, tmp_path: Path, run_seed: int
+) -> None:
+    draw = random.Random(run_seed)
+    names = f"names-{tmp_path.name}"
+    client = await connect(servers.urls)
+    js = jetstream(client)
+    await js.add_stream(name=names, subjects=[f"{names}.*"])
+    for number in range(CLIENTS):
+        row = {"client": f"client {number}", "name": f"client {number}"}
+        await js.publish(f"{names}.{number}", json.dumps(row).encode())
+    await client.close()
+    pipeline = TABLE.replace("{names}", names).replace("{servers}", repr(servers.urls))
+    with fleet_of(servers, tmp_path, draw, pipeline=pipeline) as fleet:
+        await fleet.prepare()
+        fleet.start("one", "two")
+        await fleet.settled("one", "two")
+        async with published(fleet):
+            await wait(draw)
+            fleet.kill("one")
+            await wait(draw)
+            fleet.start("one")
+        await check_counts(fleet, servers, tmp_path)
 
 
 async def test_windows_of_workers_that_are_killed_have_each_event_once(
