@@ -5,6 +5,7 @@ Items:   `(left, right)` for each pair, when the second of the two comes. With `
          `(None, right)`. The pairs of one event are in the order of their partners' times.
 Time:    by the times that `event_time` gave the events. What has no partner leaves when the
          watermark has passed its time by `within`, in the order of times; silence moves that too.
+         A result has the lesser time of its events, and the watermark below is `within` less.
 Memory:  the events of both streams for `within` seconds of event time, for as long as they are
          ahead of the watermark besides: those of the last `cache` keys (see Store), and of keys
          with changes that are not committed. Without a store all of them. An event of a key with n
@@ -45,7 +46,7 @@ from penstock.streams.base.errors import BuildError
 from penstock.streams.base.keys import By, Key, key_name
 from penstock.streams.base.recorded import recorded
 from penstock.streams.base.validation import is_text, seconds_in
-from penstock.streams.event_time.above import times_for, with_times
+from penstock.streams.event_time.above import Timed, times_for, with_times
 from penstock.streams.event_time.clock import watermark_behind
 from penstock.streams.event_time.timed_by import IDLE, require_one_stream, timed_by
 from penstock.streams.execution.handler import called_name
@@ -148,8 +149,11 @@ def join(
     An `event_time` must be in front, directly behind each source of both streams; `time` with its
     `lateness` is short for one with the same field at the end of both. A late event is paired as
     long as its partner was not over when it was emitted: the pairs do not depend on which stream is
-    read faster. `late` says what becomes of one that can have no partner any more. Pairs have no
-    times of their own.
+    read faster. `late` says what becomes of one that can have no partner any more.
+
+    A result happened at the lesser time of its events. So a `window`, a timer or another join may
+    be directly behind; its watermark is `within` behind that of the join, and no result is late
+    there. An `event_time` behind the join gives other times.
 
     Without a `store` the events last as long as the run. With one they are kept as JSON, and must
     be plain: dicts with texts as keys, lists, texts, numbers and None. `name` identifies the stage
@@ -191,7 +195,6 @@ def join(
         placement=Placement(by=by, reads=(by,)),
         delivery=Delivery(store="memory" if store is None else store),
         picture=Picture(calls=called_name(by)),
-        untimed=True,
         merges=True,
     )
 
@@ -212,6 +215,7 @@ def join(
         left, left_timed = timed_side(source, "the stream in front of it")
         right, right_timed = timed_side(streams[0], "its other stream")
         timed = list(dict.fromkeys([*left_timed, *right_timed]))
+        results = Timed(of_results=True)
 
         def make(
             downstream: Subscriber[Any],
@@ -230,10 +234,11 @@ def join(
             clock = partial(watermark_behind(left, timed, right), run, info, commits, is_stored)
             options = late, on_error, is_stored
             stage = JoinStage(
-                downstream, run, info, (by, by), rows, clock, states, commits, *options
+                *(results, seconds, downstream, run, info, (by, by), rows, clock, states, commits),
+                *options,
             )
             return MergedSides(stage, run, info, streams, prefetch)
 
-        return several(left, [right], make, info)
+        return several(left, [right], make, info._replace(timed=results))
 
     return on_stream(read, "join")

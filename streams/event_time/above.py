@@ -26,9 +26,14 @@ class _Sources:
 
 class Timed:
     """What one `event_time` has of its sources, by run; several if it is applied to several
-    streams."""
+    streams.
 
-    def __init__(self) -> None:
+    `of_results`: the times are those that a stage gives its results, and others may be read from
+    fields of these.
+    """
+
+    def __init__(self, *, of_results: bool = False) -> None:
+        self.of_results = of_results
         self._of_runs: WeakKeyDictionary[Run, _Sources] = WeakKeyDictionary()
 
     def _of(self, run: Run) -> _Sources:
@@ -47,7 +52,11 @@ class Timed:
 
     def is_read(self, run: Run) -> bool:
         """Whether a stage of this run reads the times."""
-        return bool(self._of(run).readers)
+        return bool(self.readers(run))
+
+    def readers(self, run: Run) -> Sequence[Callable[[SourceTime], object]]:
+        """Whom `read` has told of the times in this run: the list itself, which changes."""
+        return self._of(run).readers
 
     def read(self, run: Run, call: Callable[[SourceTime], object]) -> None:
         """Have this called with the time of each source of this run, as soon as it is made."""
@@ -94,7 +103,7 @@ def with_times(
     timed = timed_above([stream.info for stream in source.chain()])
     if own is None:
         return source, timed
-    if timed:
+    if any(not one.of_results for one in timed):
         raise BuildError(
             f"{operator}(...) reads the times that the event_time in front gives: leave out its "
             f"own {options}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.streams.event_time.above import Timed, are_merged
 from penstock.streams.event_time.line import arrived
 from penstock.streams.event_time.lines import TimeLines
+from penstock.streams.event_time.result_time import ResultTime
 from penstock.streams.event_time.times import time_of
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage_info import StageInfo
@@ -61,8 +62,22 @@ class Watermark:
     def last(self) -> float:
         return self._lines.last()
 
+    def results(
+        self, timed: Timed, run: Run, name: str, behind: float, is_over: Callable[[], bool]
+    ) -> ResultTime:
+        """The time of the results of the stage, which is so many seconds behind this."""
+        results = ResultTime(run, timed, name, behind, self, is_over)
+        self._lines.results = results
+        return results
+
+    @property
+    def is_silent(self) -> bool:
+        return self._lines.is_silent
+
     def ring_at(self, due: int | float | None, /) -> None:
-        self._lines.ring_at(due)
+        # At the end it is infinity without being asked of the lines.
+        if not self._has_ended():
+            self._lines.ring_at(due)
 
     def close(self) -> None:
         self._lines.close()

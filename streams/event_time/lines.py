@@ -8,6 +8,7 @@ from math import inf
 
 from penstock.streams.event_time.above import Timed
 from penstock.streams.event_time.line import TimeLine
+from penstock.streams.event_time.result_time import ResultTime
 from penstock.streams.event_time.source_time import SourceTime, first_term
 from penstock.streams.event_time.stored import keep_time
 from penstock.streams.protocol.stage_info import StageInfo
@@ -52,6 +53,8 @@ class TimeLines:
         self._merges = merges
         self._sources: list[SourceTime] = []
         self._watermark = -inf
+        self.results: ResultTime | None = None
+        """The time of the results of the stage, if it gives them times."""
         self.is_back = False
         """Whether it may be less than it was when it was asked for last."""
         # The lines that wait for others, each with those for which it does.
@@ -118,6 +121,8 @@ class TimeLines:
     def went_back(self) -> None:
         """A partition has come with its states, and may be behind those that were here."""
         self._watermark, self.is_back = -inf, True
+        if self.results is not None:
+            self.results.went_back()
 
     def last(self) -> float:
         """The watermark before the end of the input, from which on it is infinity."""
@@ -143,13 +148,25 @@ class TimeLines:
 
     # Silence.
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether all that is read is silent, and nothing is on its way."""
+        return all(
+            line.on_its_way() == inf and (line.is_silent or line.has_ended)
+            for line in self._lines()
+            if line.is_here
+        )
+
     def ring_at(self, due: float | None) -> None:
         """Have the stage told when silence may have brought the watermark to this time, or when
         lines that wait for others need not."""
         if due is None and not self._held:
             return
         lines: list[TimeLine] = []
+        # When lines that wait need not any more, or the stage is told.
+        awaited = min(inf if due is None else due, *(line.reached for line in self._held), inf)
         for source in self._sources:
+            source.ring_at(awaited)
             if source.demand.is_unmet:
                 lines += [one for one in source.lines if one.is_here and not one.has_ended]
             else:

@@ -296,6 +296,9 @@ class SourceTime:
 
     # Changes.
 
+    def ring_at(self, due: float, /) -> None:
+        """A stage waits for the watermark to come to this time."""
+
     def on_change(self, call: Callable[[], object]) -> None:
         """Have this called soon after the watermark may have moved because an event ended, or a
         partition came or went."""

@@ -71,9 +71,9 @@ def timed_by(
 
 def require_one_stream(operator: str, source: Any) -> None:
     """Raises BuildError if a stage above makes one stream of several, whose events would be late by
-    each other. The results of a stage that have no times are one stream."""
+    each other. The results of a stage that are not late by each other are one stream."""
     for stream in reversed(source.chain()):
-        if stream.info.untimed:
+        if stream.info.untimed or stream.info.timed is not None:
             return
         if stream.info.inputs:
             raise BuildError(

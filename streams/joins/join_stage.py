@@ -8,11 +8,14 @@ event_time ──> in flight ──┘
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, cast
 
-from penstock.streams.joins.rows import PairedRows
+from penstock.streams.event_time.above import Timed
+from penstock.streams.event_time.clock import Watermark
+from penstock.streams.joins.rows import Paired, PairedRows
 from penstock.streams.joins.stage import LateRow, SidedStage
-from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.event import Count, Event
 from penstock.streams.state.changes import Cell
 from penstock.streams.windows.states import Asked, Closed
 
@@ -22,9 +25,16 @@ __all__ = ["JoinStage"]
 class JoinStage(SidedStage):
     """Sends each row with its partners, and those without one when none can come any more."""
 
-    def __init__(self, *options: Any) -> None:
+    def __init__(self, timed: Timed, within: float, *options: Any) -> None:
         super().__init__(*options)
         self._pairs = self._unpaired = 0
+        run, info = self.run, self.info
+        clock = cast(Watermark, self._clock)
+        self._times = times = clock.results(timed, run, str(info), within, self._is_over)
+        times.when_let_go = self._go_on_soon
+        if run is not run.root or info.within is not None:
+            times.may_leave = True
+            times.on_gone(partial(timed.remove, run, times))
 
     @property
     def _rows(self) -> PairedRows:
@@ -40,6 +50,51 @@ class JoinStage(SidedStage):
             dropped.append(event)
         else:
             self._emit(event, rows.found)
+
+    # The times of results.
+
+    def _made_of(self, event: Event[Any], found: list[Paired]) -> list[Event[Any]]:
+        made = super()._made_of(event, [result for _, result in found])
+        if self._times.is_read:
+            self._times.stamp(made, [time for time, _ in found])
+        return made
+
+    def fire(self) -> None:
+        super().fire()
+        if self._times.is_read and not self._is_more_due():
+            self._times.follow(self._clock.watermark)
+
+    def _is_more_due(self) -> bool:
+        """Whether rows are to leave by the watermark of now."""
+        timers = self._timers
+        return self._is_reading or self._again.is_set or timers.is_behind or timers.is_due
+
+    def _is_over(self) -> bool:
+        """Whether no row is kept that may leave without a partner."""
+        return self._is_nothing_due(self._timers)
+
+    def undone(self, cell: Cell, /) -> None:
+        super().undone(cell)
+        self._times.went_back()
+
+    def ask(self, n: Count) -> None:
+        if not self._times.is_held:
+            super().ask(n)
+
+    def _go_on_soon(self) -> None:
+        # Nothing is emitted while a stage below looks at its watermark.
+        self.run.call_soon(self.info, self._drain)
+
+    def complete(self) -> None:
+        if self.error is None and self.run.pauses.input_ended:
+            self._times.end()
+        super().complete()
+
+    def release(self) -> None:
+        super().release()
+        self._times.close()
+
+    # Results.
 
     def _send(self, cell: Cell, found: list[Any], done: Closed | Asked) -> None:
         self._unpaired += self._rows.unpaired

@@ -17,7 +17,7 @@ from math import inf, nextafter
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-__all__ = ["LEFT", "RIGHT", "PairedRows", "Sided"]
+__all__ = ["LEFT", "RIGHT", "Paired", "PairedRows", "Sided"]
 
 LEFT, RIGHT = 0, 1
 
@@ -27,6 +27,9 @@ _LEAST = -1e300
 
 _time_of = itemgetter(_TIME)
 _by_time = itemgetter(0)
+
+Paired = tuple[float, tuple[Any, Any]]
+"""A result with its time, the lesser one of its rows."""
 
 
 class Sided(NamedTuple):
@@ -48,7 +51,7 @@ class PairedRows:
     def __init__(self, within: float, keeps: tuple[bool, bool]) -> None:
         self._within = within
         self._keeps = keeps
-        self.found: list[tuple[Any, Any]] = []
+        self.found: list[Paired] = []
         """The results of the row that was added last."""
         self.unpaired = 0
         """How many rows without a partner the last call has let go."""
@@ -94,7 +97,7 @@ class PairedRows:
         if not pairs:
             self.unpaired = 1
             if self._keeps[side]:
-                self.found = [self._alone(side, own)]
+                self.found = [(time, self._alone(side, own))]
             return True
         after, is_paired = max(watermark, _LEAST), False
         others = state[1 - side]
@@ -106,11 +109,12 @@ class PairedRows:
                 continue
             is_paired = other[_PAIRED] = True
             pair = (own, other[_VALUE]) if side == LEFT else (other[_VALUE], own)
-            self.found.append(pair)
+            first = other[_TIME]
+            self.found.append((first if first < time else time, pair))
         insort(state[side], [time, after, own, is_paired], key=_time_of)
         return True
 
-    def close(self, key: Any, state: Any, watermark: float, /) -> list[tuple[Any, Any]]:
+    def close(self, key: Any, state: Any, watermark: float, /) -> list[Paired]:
         """The rows without a partner that leave by a watermark, in the order of their times."""
         gone: list[tuple[float, int, Any]] = []
         for side, rows in enumerate(state):
@@ -125,9 +129,9 @@ class PairedRows:
         self.unpaired = len(gone)
         if len(gone) > 1:
             gone.sort(key=_by_time)
-        return [self._alone(side, value) for _, side, value in gone if self._keeps[side]]
+        return [(time, self._alone(side, value)) for time, side, value in gone if self._keeps[side]]
 
-    def early(self, key: Any, state: Any, /) -> list[tuple[Any, Any]]:
+    def early(self, key: Any, state: Any, /) -> list[Paired]:
         return []
 
     @staticmethod

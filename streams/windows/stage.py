@@ -213,13 +213,16 @@ class WindowStage(BaseHeldStage):
 
     def _emit(self, event: Event[Any], found: list[Any]) -> None:
         """Send results in place of an event."""
+        self._out.extend(self._made_of(event, found))
+
+    def _made_of(self, event: Event[Any], found: list[Any]) -> list[Event[Any]]:
         if len(found) == 1:
             event.value = found[0]
-            self._out.append(event)
-            return
+            return [event]
         family = Family(event, NO_RESULTS)
-        self._out.extend(map(family.child, found))
+        made = list(map(family.child, found))
         family.close()
+        return made
 
     def _forget_empty(self, cell: Cell) -> None:
         """Forget a key without windows, if nothing is stored: a store forgets those not in use."""
