@@ -28,7 +28,10 @@ from penstock import Store, lookup, ops, read_kafka, stateful, table, write_json
 OPTIONS = json.loads(sys.argv[1])
 SOON = {"session.timeout.ms": 3_000, "heartbeat.interval.ms": 500, "client.id": OPTIONS["id"]}
 names, clicks, servers = OPTIONS["names"], OPTIONS["clicks"], OPTIONS["servers"]
-store = Store(f"kafka://{servers}/{clicks}-states", local=OPTIONS["local"])
+if OPTIONS["database"]:
+    store = Store(OPTIONS["database"], shared=True)
+else:
+    store = Store(f"kafka://{servers}/{clicks}-states", local=OPTIONS["local"])
 rows = table(read_kafka(names, clicks, servers), by="key", whole=True)
 
 
@@ -48,8 +51,9 @@ pipeline = (
 class Members:
     """Processes of one group; `results` has what each has found."""
 
-    def __init__(self, folder: Path, brokers: Brokers) -> None:
+    def __init__(self, folder: Path, brokers: Brokers, database: str) -> None:
         self.brokers = brokers
+        self._database = database
         # The table has more partitions than the events.
         self.clicks, self.names = brokers.topic(PARTITIONS), brokers.topic(PARTITIONS + 1)
         self.running: dict[int, subprocess.Popen[bytes]] = {}
@@ -63,6 +67,7 @@ class Members:
             "clicks": self.clicks,
             "servers": self.brokers.servers,
             "id": f"member {number}",
+            "database": self._database,
             "local": str(self._folder / f"local{number}"),
             "results": str(self._folder / f"results{number}"),
         }
@@ -117,9 +122,14 @@ class Members:
         return f"{[len(self.results(number)) for number in (0, 1)]} {errors}"
 
 
-@pytest.fixture
-def members(tmp_path: Path, kafka_brokers: Brokers) -> Iterator[Members]:
-    made = Members(tmp_path, kafka_brokers)
+@pytest.fixture(params=["states in Kafka", "states in PostgreSQL"])
+def members(
+    request: pytest.FixtureRequest, tmp_path: Path, kafka_brokers: Brokers
+) -> Iterator[Members]:
+    """The members; with their states in Kafka or in a database that they share."""
+    is_shared = request.param == "states in PostgreSQL"
+    database: str = request.getfixturevalue("postgres") if is_shared else ""
+    made = Members(tmp_path, kafka_brokers, database)
     yield made
     for number in list(made.running):
         made.kill(number)
