@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -282,7 +283,7 @@ async def test_workers_that_are_killed_find_all_rows_of_a_table_that_each_of_the
     draw = random.Random(run_seed)
     names = f"names-{tmp_path.name}"
     client = await connect(servers.urls)
-    js = jetstream(client)
+    js: Any = jetstream(client)
     await js.add_stream(name=names, subjects=[f"{names}.*"])
     for number in range(CLIENTS):
         row = {"client": f"client {number}", "name": f"client {number}"}
