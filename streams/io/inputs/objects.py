@@ -12,6 +12,7 @@ from hashlib import sha256
 from importlib import import_module
 from typing import Any
 
+from penstock.streams.base.database_url import redacted
 from penstock.streams.base.errors import (
     BuildError,
     CannotOpen,
@@ -33,8 +34,13 @@ _VERSIONS = ("ETag", "Content-MD5", "Digest", "Last-Modified")
 
 
 def check_url(url: str) -> None:
-    """Raise MissingExtra without fsspec or the driver of the URL, BuildError for a pattern and for
-    a scheme that fsspec does not know."""
+    """Raise MissingExtra without fsspec or the driver of the URL, BuildError for a database, for a
+    pattern and for a scheme that fsspec does not know."""
+    if url.lower().startswith(("sqlite:", "postgresql:", "postgres:")):
+        raise BuildError(
+            f"{redacted(url)}: this reads lines, and a database has rows, which have no position "
+            "in a file: a table is read by read_table(), an ordinary one with from_id="
+        )
     if "*" in url:
         raise BuildError(
             f"{url}: a pattern of URLs is not searched for. Give a list, as by "
@@ -50,9 +56,7 @@ def check_url(url: str) -> None:
         except ImportError as error:
             raise MissingExtra(f"{url}: {scheme}:// needs one more package: {error}") from error
         except ValueError as error:
-            known = scheme.lower() in ("sqlite", "postgresql", "postgres")
-            what = "; a table is read by read_table()" if known else ""
-            raise BuildError(f"{url}: fsspec does not know {scheme}://{what}") from error
+            raise BuildError(f"{url}: fsspec does not know {scheme}://") from error
 
 
 class Object(Threaded):

@@ -287,6 +287,9 @@ def test_run_reads_several_files_in_place_of_standard_input(
     assert penstock("run", "-c", "read_jsonl()", f"--input={tmp_path}/*.jsonl").status == 0
     result = penstock("run", "-c", "read_jsonl()", "--input=sqlite:///a.db")
     assert (result.status, "a table is read by read_table()" in result.err) == (2, True)
+    result = penstock("run", "-c", "read_jsonl()", "--input=postgresql://me:secret@host/db")
+    assert (result.status, "secret" in result.err) == (2, False)
+    assert "a table is read by read_table()" in result.err
 
 
 def test_all_commands_describe_their_input_in_the_same_words() -> None:
