@@ -271,7 +271,8 @@ def add_counts(add_parser: AddParser) -> None:
         "--of", metavar="FIELD", help="the number to aggregate, with any --aggregate but count"
     )
     shown = counts.add_mutually_exclusive_group()
-    for unit, note in (("day", ""), ("week", ", from Monday"), ("month", ""), ("quarter", "")):
+    for unit in ("day", "week", "month", "quarter", "year"):
+        note = ", from Monday" if unit == "week" else ""
         shown.add_argument(
             f"--{unit}",
             action="store_const",
@@ -283,7 +284,7 @@ def add_counts(add_parser: AddParser) -> None:
     counts.add_argument(
         "--until",
         metavar="T",
-        help="with --day, --week, --month or --quarter: only the time before this instant",
+        help="with --day, --week, --month, --quarter or --year: only the time before this instant",
     )
     counts.add_argument(
         "--zone",

@@ -104,7 +104,7 @@ def _check_calendar(options: Namespace) -> None:
     """Raise BuildError for options that would be ignored."""
     for option in ("until", "zone"):
         if getattr(options, option) is not None and options.unit is None:
-            raise BuildError(f"--{option} goes with --day, --week, --month or --quarter")
+            raise BuildError(f"--{option} goes with --day, --week, --month, --quarter or --year")
 
 
 def _check_plot(options: Namespace) -> None:

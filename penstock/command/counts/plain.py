@@ -41,7 +41,8 @@ def name_of(key: Any) -> str:
 
 
 def label(unit: Days, first: date) -> str:
-    """A unit by its first day, as in 2004-07-01, 2004-W27 (ISO 8601), 2004-07 and 2004-Q3."""
+    """A unit by its first day, as in 2004-07-01, 2004-W27 (ISO 8601), 2004-07, 2004-Q3 and
+    2004."""
     match unit:
         case "week":
             year, week, _ = first.isocalendar()
@@ -50,5 +51,7 @@ def label(unit: Days, first: date) -> str:
             return first.isoformat()[:7]
         case "quarter":
             return f"{first.year:04}-Q{(first.month + 2) // 3}"
+        case "year":
+            return f"{first.year:04}"
         case _:
             return first.isoformat()

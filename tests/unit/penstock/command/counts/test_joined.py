@@ -62,6 +62,7 @@ def test_a_week_has_the_name_that_pythons_calendar_gives_it(day: date) -> None:
     assert label("week", monday) == day.strftime("%G-W%V")
     assert label("month", day) == day.strftime("%Y-%m")
     assert label("day", day) == day.strftime("%Y-%m-%d")
+    assert label("year", day) == f"{day.year:04}"
     year, quarter = label("quarter", day).split("-Q")
     assert (int(year), day.month) in [(day.year, 3 * int(quarter) - n) for n in range(3)]
 
@@ -124,6 +125,13 @@ def test_several_files_stand_side_by_side_and_for_each_key(
             "quarter": "2004-Q3",
             "orders": {"least": 0, "mean": 19 / 92, "greatest": 2},
             "returns": {"least": 0, "mean": 14 / 92, "greatest": 1},
+        }
+    ]
+    assert lines(penstock("counts", orders, returns, "--join", "--year")) == [
+        {
+            "year": "2004",
+            "orders": {"least": 0, "mean": 19 / 366, "greatest": 2},
+            "returns": {"least": 0, "mean": 14 / 366, "greatest": 1},
         }
     ]
 
@@ -195,8 +203,8 @@ def test_units_follow_the_calendar_of_the_zone(penstock: Penstock, tmp_path: Pat
     ("words", "said"),
     [
         (["--join"], "give several PATHs, or --by"),
-        (["--zone=Europe/Athens"], "--zone goes with --day, --week, --month or --quarter"),
-        (["--until=2004-08-01"], "--until goes with --day, --week, --month or --quarter"),
+        (["--zone=Europe/Athens"], "--zone goes with --day, --week, --month, --quarter or --year"),
+        (["--until=2004-08-01"], "--until goes with --day, --week, --month, --quarter or --year"),
         (["--day", "--zone=Nowhere"], "--zone Nowhere: the time zone database has no such zone"),
         (["--day", "--zone=Europe/Athens"], "goes with datetimes that have a time zone"),
     ],
