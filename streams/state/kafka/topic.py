@@ -180,9 +180,12 @@ class Topic:
     def _check_policy(self, admin: Any, is_stopped: Callable[[], bool]) -> None:
         client = _administration()
         asked = client.ConfigResource(client.ResourceType.TOPIC, self.name)
-        (answer,) = admin.describe_configs([asked], request_timeout=_ANSWER).values()
-        what = "the brokers to say how it is kept"
-        found: Any = self._asked(is_stopped, what, answer.result)
+
+        def ask() -> Any:
+            (answer,) = admin.describe_configs([asked], request_timeout=_ANSWER).values()
+            return answer.result()
+
+        found = self._asked(is_stopped, "the brokers to say how it is kept", ask)
         policy = found["cleanup.policy"].value
         if policy != "compact":
             raise CannotOpen(

@@ -150,6 +150,30 @@ def test_brokers_that_do_not_answer_are_not_waited_for_when_a_partition_is_given
         assert isinstance(adopted.exception(60), Moved)
 
 
+def test_a_broker_that_does_not_know_a_new_topic_yet_is_asked_again_how_it_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    requests: list[Any] = []
+
+    class Answer:
+        """Of one request, which stays as it is."""
+
+        def result(self) -> Any:
+            if self is requests[0]:
+                raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+            return {"cleanup.policy": SimpleNamespace(value="compact")}
+
+    class Client:
+        def describe_configs(self, asked: Any, **_: Any) -> dict[Any, Answer]:
+            requests.append(Answer())
+            return dict.fromkeys(asked, requests[-1])
+
+    # Soon, and not in the two minutes for which brokers may be away.
+    monkeypatch.setattr("penstock.streams.state.kafka.topic._PATIENCE", 1.0)
+    Topic("localhost:1", "states", {})._check_policy(Client(), lambda: False)
+    assert len(requests) == 2
+
+
 def test_another_client_asks_where_one_keeps_to_a_leader_of_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
