@@ -9,16 +9,19 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import (
+    adaptive_flat_map,
     collect,
     from_async_iterable,
     from_iterable,
     read_csv,
     read_jsonl,
+    route,
     write_csv,
     write_jsonl,
 )
@@ -308,3 +311,19 @@ def test_a_reader_with_a_position_goes_from_each_ended_file_to_the_next(
         run(from_iterable(values).to(write_jsonl(file, rotate="40B")).run())
     read()
     assert [one["n"] for one in done] == list(range(30))
+
+
+def test_letters_are_rotated_by_the_sink_of_a_route(run: Run, tmp_path: Path) -> None:
+    def fail(n: int) -> None:
+        raise ValueError(n)
+
+    sink = write_jsonl(tmp_path / "dead.jsonl", rotate="10KB")
+    stage = adaptive_flat_map(fail, on_error=route(sink))
+    report = run(from_iterable(range(200)).pipe(stage).to(collect([])).run())
+    assert report.statistics["failed"] == 200
+    files = [*sorted(tmp_path.glob("dead-*.jsonl")), tmp_path / "dead.jsonl"]
+    assert len(files) > 2
+    assert max(file.stat().st_size for file in files) <= 10_000
+    letters = [orjson.loads(line) for file in files for line in file.read_bytes().splitlines()]
+    assert [letter["value"] for letter in letters] == list(range(200))
+    assert {letter["error"] for letter in letters} == {"ValueError"}
