@@ -21,7 +21,7 @@ from penstock.streams.base.errors import BuildError, PenstockError, describe
 from penstock.streams.delivery.commit import Commit
 from penstock.streams.delivery.marks import Participant
 from penstock.streams.state.backend import Moving, Restoring, Row, Unit
-from penstock.streams.state.changes import Cell, Change, Room, Root
+from penstock.streams.state.changes import Cell, Change, Room, Root, changes_of
 from penstock.streams.state.reads import Reads
 from penstock.streams.state.sources import Sources
 from penstock.streams.state.states import States
@@ -221,6 +221,12 @@ class Moves:
             change = change.before
         return None
 
+    def _of_others(self, root: Root, cell: Cell) -> int | None:
+        """The partition of the other states that a root has changed: what became due of one may
+        have changed the state of a stage below."""
+        others = (change.cell for change in changes_of(root.root) if change.cell is not cell)
+        return next((found for other in others if (found := self._of(other)) is not None), None)
+
     def here(self, rows: Iterable[Row]) -> list[Row]:
         """The rows of partitions that have begun: not those of one whose watermark is not here."""
         return [row for row in rows if row.partition in self._emitted]
@@ -253,6 +259,8 @@ class Moves:
         while change is not None:
             for one in change.root.root.all():
                 partition = self._sources.partition_of(one)
+                if partition is None:
+                    partition = self._of_others(one, cell)
                 if partition is None:
                     continue
                 if found is None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from functools import partial
 from typing import Any
 
@@ -171,6 +171,46 @@ def test_pairs_of_two_topics_are_those_of_a_run_without_moves_crashes_and_zombie
 ) -> None:
     monkeypatch.setattr(line, "_LEAD", random.Random(seed).choice([1, 3, 500]))
     walk = Joins(seed)
+    with model_of(walk.broker):
+        run_virtual(walk.story())
+    assert walk.found() == walk.expected()
+
+
+class WindowsOfPairs(Joins):
+    """The results of a join in windows of ten seconds of each key."""
+
+    def build(self, store: Store, config: dict[str, Any]) -> Flowable[Any]:
+        def key(pair: Any) -> Any:
+            return next(row["key"] for row in pair if row is not None)
+
+        def numbers(pair: Any) -> Any:
+            return [-1 if row is None else row["n"] for row in pair]
+
+        counted: Any = window(tumbling(10), agg.list(numbers), by=key, name="counts", store=store)
+        return super().build(store, config).pipe(counted)
+
+    def expected(self) -> set[Any]:
+        sides = [{row["n"]: row for row in rows} for rows in self.rows.values()]
+        windows: dict[Any, list[Any]] = defaultdict(list)
+        for pair in super().expected():
+            rows = [side[n] for side, n in zip(sides, pair, strict=True) if n >= 0]
+            windows[rows[0]["key"], min(row["at"] for row in rows) // 10 * 10].append(pair)
+        return {(*place, tuple(sorted(pairs))) for place, pairs in windows.items()}
+
+    def found(self) -> set[Any]:
+        return {
+            (one.key, one.start, tuple(sorted((left, right) for left, right in one.value)))
+            for one in self.results()
+            if one.start < END
+        }
+
+
+@seeds(700)
+def test_windows_of_pairs_are_those_of_a_run_without_moves_crashes_and_zombies(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line, "_LEAD", random.Random(seed).choice([1, 3, 500]))
+    walk = WindowsOfPairs(seed)
     with model_of(walk.broker):
         run_virtual(walk.story())
     assert walk.found() == walk.expected()
