@@ -12,6 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import (
+    Fixed,
+    Store,
+    adaptive_flat_map,
     agg,
     collect,
     event_time,
@@ -202,6 +205,32 @@ def test_times_may_be_read_from_the_results_of_a_join_as_well() -> None:
     assert windows_of(joined(), event_time(later, lateness=120)) == expected
     with pytest.raises(BuildError, match="reads the times that the event_time in front gives"):
         joined().pipe(event_time(later), window(_MINUTES, agg.count(), time=later))
+
+
+def test_a_result_that_is_reverted_and_comes_again_is_not_late() -> None:
+    store, found, failed = Store.memory(), list[Any](), list[Any]()
+
+    async def shaky(pair: Any) -> Any:
+        if pair[0]["at"] == 100 and not failed:
+            failed.append(pair)
+            raise OSError("away")
+        return pair
+
+    async def main() -> None:
+        boxes = inbox(10), inbox(10)
+        left, right = (box.pipe(event_time("at", idle=5, max_ahead=None)) for box in boxes)
+        pairs = left.pipe(join(right, "key", 10, how="left", store=store))
+        handled: Any = adaptive_flat_map(shaky, Fixed(1), on_error="revert")
+        counted: Any = window(_MINUTES, agg.count(), store=store)
+        running = pairs.pipe(handled, counted).to(collect(found)).start()
+        await boxes[0].put(row(100))
+        await boxes[0].put(row(140))
+        await asyncio.sleep(100)
+        running.cancel()
+
+    run_virtual(main())
+    assert len(failed) == 1
+    assert [(one.start, one.value) for one in found] == [(60, 1), (120, 1)]
 
 
 _numbers = st.floats(-2e9, 2e9)
