@@ -35,9 +35,9 @@ from penstock.streams.testing import run_virtual
 _MINUTES = tumbling(60)
 
 
-def counts() -> Callable[[Any], Any]:
+def counts(**options: Any) -> Callable[[Any], Any]:
     made: Any = window
-    return cast(Callable[[Any], Any], made(_MINUTES, agg.count()))
+    return cast(Callable[[Any], Any], made(_MINUTES, agg.count(), **options))
 
 
 def row(at: float, key: Any = "k") -> dict[str, Any]:
@@ -221,7 +221,7 @@ def test_a_result_that_is_reverted_and_comes_again_is_not_late() -> None:
         left, right = (box.pipe(event_time("at", idle=5, max_ahead=None)) for box in boxes)
         pairs = left.pipe(join(right, "key", 10, how="left", store=store))
         handled: Any = adaptive_flat_map(shaky, Fixed(1), on_error="revert")
-        counted: Any = window(_MINUTES, agg.count(), store=store)
+        counted = counts(store=store)
         running = pairs.pipe(handled, counted).to(collect(found)).start()
         await boxes[0].put(row(100))
         await boxes[0].put(row(140))
