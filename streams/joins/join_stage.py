@@ -8,14 +8,20 @@ event_time ──> in flight ──┘
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
+from penstock.streams.base.keys import By
 from penstock.streams.event_time.above import Timed
 from penstock.streams.event_time.clock import Watermark
+from penstock.streams.event_time.result_time import ResultTime
 from penstock.streams.joins.rows import Paired, PairedRows
 from penstock.streams.joins.stage import LateRow, SidedStage
 from penstock.streams.protocol.event import Count, Event
+from penstock.streams.protocol.stage import Subscriber
+from penstock.streams.protocol.stage_info import StageInfo
+from penstock.streams.runtime.context import Run
 from penstock.streams.state.changes import Cell
 from penstock.streams.windows.states import Asked, Closed
 
@@ -25,16 +31,33 @@ __all__ = ["JoinStage"]
 class JoinStage(SidedStage):
     """Sends each row with its partners, and those without one when none can come any more."""
 
-    def __init__(self, timed: Timed, within: float, *options: Any) -> None:
-        super().__init__(*options)
+    _times: ResultTime
+
+    def __init__(
+        self,
+        timed: Timed,
+        within: float,
+        downstream: Subscriber[Any],
+        run: Run,
+        info: StageInfo,
+        bys: tuple[By[Any], By[Any]],
+        rows: PairedRows,
+        clock: Callable[..., Watermark],
+        *options: Any,
+    ) -> None:
         self._pairs = self._unpaired = 0
-        run, info = self.run, self.info
-        clock = cast(Watermark, self._clock)
-        self._times = times = clock.results(timed, run, str(info), within, self._is_over)
-        times.when_let_go = self._go_on_soon
-        if run is not run.root or info.within is not None:
-            times.may_leave = True
-            times.on_gone(partial(timed.remove, run, times))
+
+        def made(*calls: Any) -> Watermark:
+            watermark = clock(*calls)
+            self._times = times = watermark.results(timed, run, str(info), within, self._is_over)
+            times.when_let_go = self._go_on_soon
+            if run is not run.root or info.within is not None:
+                times.may_leave = True
+                times.on_gone(partial(timed.remove, run, times))
+            return watermark
+
+        # The stage may begin before this has returned.
+        super().__init__(downstream, run, info, bys, rows, made, *options)
 
     @property
     def _rows(self) -> PairedRows:
