@@ -24,10 +24,11 @@ log = logging.getLogger("penstock")
 MOST_BYTES = 16 * 1024 * 1024
 """The largest record with a state: brokers take one of a mebibyte by default."""
 
-# Seconds in which brokers answer, for which they may be away, and between two attempts.
+# Seconds in which brokers answer, for which they may be away, and between two attempts: twice as
+# many each time, since a client has five threads or more, and brokers that start are busy.
 _ANSWER = 10.0
 _PATIENCE = 120.0
-_PAUSE = 0.2
+_PAUSE, _LONGEST = 0.2, 3.0
 # Seconds after which somebody who looks is told that no broker has answered.
 _LOOK = 6.0
 # Seconds for which errors of connections are waited for at a time.
@@ -202,22 +203,22 @@ class Topic:
         place = TopicPartition(self.name, partition)
         level = IsolationLevel.READ_UNCOMMITTED
 
-        def ask(spec: Any) -> int:
+        def ask() -> tuple[int, int]:
             # A new one each time: it would go on to name a leader of before, and be refused.
             admin = self._client()
-            asked = {place: spec}
-            (answer,) = admin.list_offsets(
-                asked, isolation_level=level, request_timeout=_ANSWER
-            ).values()
-            offset: int = answer.result().offset
-            if offset < 0:
-                # Its leader is not known yet.
-                raise _NotYet("there is no leader")
-            return offset
+            offsets: list[int] = []
+            for spec in (client.OffsetSpec.earliest(), client.OffsetSpec.latest()):
+                (answer,) = admin.list_offsets(
+                    {place: spec}, isolation_level=level, request_timeout=_ANSWER
+                ).values()
+                offsets.append(answer.result().offset)
+                if offsets[-1] < 0:
+                    # Its leader is not known yet.
+                    raise _NotYet("there is no leader")
+            first, end = offsets
+            return first, end
 
-        what = f"the brokers to say what partition {partition} has"
-        first = self._asked(is_stopped, what, lambda: ask(client.OffsetSpec.earliest()))
-        return first, self._asked(is_stopped, what, lambda: ask(client.OffsetSpec.latest()))
+        return self._asked(is_stopped, f"the brokers to say what partition {partition} has", ask)
 
     def read(
         self,
@@ -273,7 +274,7 @@ class Topic:
         from confluent_kafka import KafkaError as Code
         from confluent_kafka import KafkaException
 
-        began, is_said = monotonic(), False
+        began, is_said, pause = monotonic(), False, _PAUSE
         while True:
             if is_stopped():
                 raise Moved([])
@@ -302,7 +303,10 @@ class Topic:
             if waited > _SILENT and not is_said:
                 is_said = True
                 log.warning("the states in topic %r wait for %s (%s)", self.name, what, why)
-            sleep(_PAUSE)
+            again = monotonic() + pause
+            pause = min(2 * pause, _LONGEST)
+            while monotonic() < again and not is_stopped():
+                sleep(_PAUSE)
 
 
 # Any: the stubs of the module do not say what it has.

@@ -202,3 +202,31 @@ def test_another_client_asks_where_one_keeps_to_a_leader_of_before(
     # Soon, and not in the two minutes for which brokers may be away.
     monkeypatch.setattr("penstock.streams.state.kafka.topic._PATIENCE", 1.0)
     assert Topic("localhost:1", "states", {}).end(0) == (7, 7)
+
+
+def test_brokers_that_restart_are_asked_by_few_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, now = 0, 0.0
+
+    class Answer:
+        def result(self) -> Any:
+            return SimpleNamespace(offset=7 if now > 60 else -1)
+
+    class Client:
+        def __init__(self, _: Any) -> None:
+            nonlocal made
+            made += 1
+
+        def list_offsets(self, asked: Any, **_: Any) -> dict[Any, Answer]:
+            return dict.fromkeys(asked, Answer())
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    spec = SimpleNamespace(earliest=lambda: 0, latest=lambda: 1)
+    admin = SimpleNamespace(AdminClient=Client, OffsetSpec=spec)
+    monkeypatch.setattr("penstock.streams.state.kafka.topic._administration", lambda: admin)
+    monkeypatch.setattr("penstock.streams.state.kafka.topic.sleep", sleep)
+    monkeypatch.setattr("penstock.streams.state.kafka.topic.monotonic", lambda: now)
+    assert Topic("localhost:1", "states", {}).end(0) == (7, 7)
+    assert made < 30
