@@ -462,10 +462,10 @@ def test_a_stream_is_joined_with_itself_when_it_is_shared() -> None:
 @pytest.mark.parametrize(("lateness", "late"), [(10, 1), (20, 0)])
 def test_a_window_over_pairs_needs_a_lateness_of_twice_within(lateness: float, late: int) -> None:
     left, right = (
-        from_iterable([row(at) for at in times]).pipe(event_time("at", max_ahead=None))
+        from_iterable([row(at) for at in times]).pipe(event_time("at", idle=None, max_ahead=None))
         for times in ([0, 20], [10, 10])
     )
     timed = event_time(lambda pair: pair[0]["at"], lateness)
     counts = left.pipe(join(right, "key", 10), timed, window(tumbling(1), agg.count()))
-    report = run(counts.to(collect([])))
+    report = run_virtual(counts.to(collect([])).run())
     assert report.statistics["stages"][-2]["late"] == late
