@@ -18,6 +18,7 @@ from penstock.streams.kafka.offsets.stored import StoredOffsets
 from penstock.streams.kafka.reason import reason
 from penstock.streams.kafka.topic_ids import topic_ids
 from penstock.streams.runtime.context import Run
+from penstock.streams.state.kafka.topic import has_no_leader
 
 if TYPE_CHECKING:
     from confluent_kafka import TopicPartition
@@ -225,7 +226,13 @@ class Beginnings:
         place = Partition(self.cluster, *key, None).place()
 
         async def ask() -> tuple[int, int]:
-            marks = await consumer.get_watermark_offsets(place, timeout=ANSWER)
+            try:
+                marks = await consumer.get_watermark_offsets(place, timeout=ANSWER)
+            except KafkaException as raised:
+                # It was there when it was assigned.
+                if has_no_leader(raised.args[0]):
+                    raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)) from raised
+                raise
             if marks is None:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
             return marks

@@ -15,7 +15,7 @@ from penstock.streams.state.kafka.changelog import Change, changes_in
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
-__all__ = ["MOST_BYTES", "Topic", "is_away"]
+__all__ = ["MOST_BYTES", "Topic", "has_no_leader", "is_away"]
 
 T = TypeVar("T")
 
@@ -197,26 +197,26 @@ class Topic:
     def end(self, partition: int, is_stopped: Callable[[], bool] = _never) -> tuple[int, int]:
         """The offset of the first record of a partition that is there, and the one behind the last,
         also of a transaction that is open. Raises CannotOpen, and Moved if it is stopped."""
-        from confluent_kafka import IsolationLevel, TopicPartition
+        from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-        client = _administration()
         place = TopicPartition(self.name, partition)
-        level = IsolationLevel.READ_UNCOMMITTED
+        settings = self.settings(
+            **{"group.id": f"penstock {self.name}", "isolation.level": "read_uncommitted"}
+        )
 
         def ask() -> tuple[int, int]:
-            # A new one each time: it would go on to name a leader of before, and be refused.
-            admin = self._client()
-            offsets: list[int] = []
-            for spec in (client.OffsetSpec.earliest(), client.OffsetSpec.latest()):
-                (answer,) = admin.list_offsets(
-                    {place: spec}, isolation_level=level, request_timeout=_ANSWER
-                ).values()
-                offsets.append(answer.result().offset)
-                if offsets[-1] < 0:
-                    # Its leader is not known yet.
-                    raise _NotYet("there is no leader")
-            first, end = offsets
-            return first, end
+            # A new one each time: it would go on to name a leader of before, and be refused. Not
+            # an AdminClient: that tries all the time to reach a leader that is away.
+            consumer: Any = Consumer(settings)
+            try:
+                found: tuple[int, int] | None = consumer.get_watermark_offsets(
+                    place, timeout=_ANSWER
+                )
+            finally:
+                consumer.close()
+            if found is None:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            return found
 
         return self._asked(is_stopped, f"the brokers to say what partition {partition} has", ask)
 
@@ -287,9 +287,9 @@ class Topic:
             except KafkaException as raised:
                 fault = raised.args[0]
                 why = fault.str()
-                # A topic that was just made is not known to all, or has no leader.
-                of_new = Code.UNKNOWN_TOPIC_OR_PART, Code._NOENT
-                passes = is_away(fault) or fault.code() in of_new
+                # A topic that was just made is not known to all.
+                is_new = fault.code() == Code.UNKNOWN_TOPIC_OR_PART
+                passes = is_away(fault) or has_no_leader(fault) or is_new
                 if not passes:
                     raise CannotOpen(
                         f"The topic {self.name!r} on {self._servers} cannot be used: {why}."
@@ -318,6 +318,13 @@ def _administration() -> Any:
 
 class _NotYet(Exception):
     pass
+
+
+def has_no_leader(fault: KafkaError) -> bool:
+    """Whether this is what the client says of a partition that has no leader, if it is there."""
+    from confluent_kafka import KafkaError as Code
+
+    return fault.code() in (Code._NOENT, Code._UNKNOWN_PARTITION)
 
 
 def is_away(fault: KafkaError) -> bool:

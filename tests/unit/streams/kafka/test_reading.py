@@ -448,6 +448,25 @@ def test_a_slow_key_of_every_second_record_holds_up_no_others_and_what_has_no_ro
     run(story())
 
 
+def test_a_partition_that_has_no_leader_is_waited_for(broker: Broker, run: Run) -> None:
+    broker.write(*numbers(0, 10))
+    broker.committed["t", 0] = 5, ""
+
+    async def story() -> None:
+        seen: list[Any] = []
+        running = reading(seen).start()
+        # What the client says then.
+        error = KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+        with patch.object(Member, "get_watermark_offsets", AsyncMock(side_effect=error)):
+            await asyncio.sleep(15)
+            assert running.state == "running"
+        await settled()
+        assert len(seen) == 5
+        await running.drain(5)
+
+    run(story())
+
+
 def test_it_is_said_once_that_a_partition_waits_for_what_was_committed(
     broker: Broker, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:

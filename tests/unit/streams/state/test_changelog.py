@@ -131,13 +131,14 @@ def test_brokers_that_do_not_answer_are_not_waited_for_when_a_partition_is_given
         def __init__(self, _: Any) -> None:
             pass
 
-        def list_offsets(self, *_: Any, **__: Any) -> Any:
+        def get_watermark_offsets(self, *_: Any, **__: Any) -> Any:
             asked.set()
-            raise KafkaException(KafkaError(KafkaError._NOENT))
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
 
-    spec = SimpleNamespace(earliest=lambda: 0, latest=lambda: 1)
-    admin = SimpleNamespace(AdminClient=Client, OffsetSpec=spec)
-    monkeypatch.setattr("penstock.streams.state.kafka.topic._administration", lambda: admin)
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr("confluent_kafka.Consumer", Client)
     # It would be an error after this time.
     monkeypatch.setattr("penstock.streams.state.kafka.topic._PATIENCE", 5.0)
     monkeypatch.setattr(Topic, "prepare", lambda *_: ("an id", 1))
@@ -177,56 +178,48 @@ def test_a_broker_that_does_not_know_a_new_topic_yet_is_asked_again_how_it_is_ke
 def test_another_client_asks_where_one_keeps_to_a_leader_of_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made: list[int] = []
-
-    class Answer:
-        def __init__(self, client: int) -> None:
-            self._client = client
-
-        def result(self) -> Any:
-            if self._client == 1:
-                raise KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH))
-            return SimpleNamespace(offset=7)
+    left: list[int] = []
 
     class Client:
         def __init__(self, _: Any) -> None:
-            made.append(1)
-            self._number = len(made)
+            left.append(1)
+            self._number = len(left)
 
-        def list_offsets(self, asked: Any, **_: Any) -> dict[Any, Answer]:
-            return dict.fromkeys(asked, Answer(self._number))
+        def get_watermark_offsets(self, *_: Any, **__: Any) -> tuple[int, int]:
+            if self._number == 1:
+                raise KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH))
+            return 3, 7
 
-    spec = SimpleNamespace(earliest=lambda: 0, latest=lambda: 1)
-    admin = SimpleNamespace(AdminClient=Client, OffsetSpec=spec)
-    monkeypatch.setattr("penstock.streams.state.kafka.topic._administration", lambda: admin)
+        def close(self) -> None:
+            left[self._number - 1] = 0
+
+    monkeypatch.setattr("confluent_kafka.Consumer", Client)
     # Soon, and not in the two minutes for which brokers may be away.
     monkeypatch.setattr("penstock.streams.state.kafka.topic._PATIENCE", 1.0)
-    assert Topic("localhost:1", "states", {}).end(0) == (7, 7)
+    assert Topic("localhost:1", "states", {}).end(0) == (3, 7)
+    assert left == [0, 0]
 
 
 def test_brokers_that_restart_are_asked_by_few_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     made, now = 0, 0.0
-
-    class Answer:
-        def result(self) -> Any:
-            return SimpleNamespace(offset=7 if now > 60 else -1)
 
     class Client:
         def __init__(self, _: Any) -> None:
             nonlocal made
             made += 1
 
-        def list_offsets(self, asked: Any, **_: Any) -> dict[Any, Answer]:
-            return dict.fromkeys(asked, Answer())
+        def get_watermark_offsets(self, *_: Any, **__: Any) -> tuple[int, int] | None:
+            return (3, 7) if now > 60 else None
+
+        def close(self) -> None:
+            pass
 
     def sleep(seconds: float) -> None:
         nonlocal now
         now += seconds
 
-    spec = SimpleNamespace(earliest=lambda: 0, latest=lambda: 1)
-    admin = SimpleNamespace(AdminClient=Client, OffsetSpec=spec)
-    monkeypatch.setattr("penstock.streams.state.kafka.topic._administration", lambda: admin)
+    monkeypatch.setattr("confluent_kafka.Consumer", Client)
     monkeypatch.setattr("penstock.streams.state.kafka.topic.sleep", sleep)
     monkeypatch.setattr("penstock.streams.state.kafka.topic.monotonic", lambda: now)
-    assert Topic("localhost:1", "states", {}).end(0) == (7, 7)
+    assert Topic("localhost:1", "states", {}).end(0) == (3, 7)
     assert made < 30
