@@ -16,13 +16,17 @@ class EachTestOnce(LoadFileScheduling):
 
     def remove_node(self, node: WorkerController) -> str | None:
         """The test that `node` ran when it ended, None if it had no more."""
-        for tests in self.assigned_work[node].values():
-            for name, is_over in tests.items():
-                if not is_over:
-                    tests[name] = True
-                    super().remove_node(node)
-                    return name
-        return super().remove_node(node)
+        files = self.assigned_work[node]
+        left = [(tests, name) for tests in files.values() for name in tests if not tests[name]]
+        if not left:
+            return super().remove_node(node)
+        tests, ended = left[0]
+        tests[ended] = True
+        # A process to which files without tests are given waits for more, and all others for it.
+        for file in [name for name, tests in files.items() if all(tests.values())]:
+            del files[file]
+        super().remove_node(node)
+        return ended
 
     def _reschedule(self, node: WorkerController) -> None:
         # One that takes the place of another may not have collected the tests yet.

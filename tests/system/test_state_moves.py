@@ -160,7 +160,7 @@ class Members:
                 if n % PARTITIONS == partition
                 for _ in range(2 if self._twice else 1)
             ]
-            self.brokers.write(self.topic, values, partition=partition)
+            self.brokers.write(self.topic, values, once=True, partition=partition)
 
     def until(self, results: int, patience: float = 120) -> None:
         """Wait until so many results are committed."""

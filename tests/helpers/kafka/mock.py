@@ -44,10 +44,12 @@ class Cluster:
         asking.list_topics(name, timeout=_TIME)
         asking.close()
 
-    def write(self, topic: str, values: Iterable[bytes | None], **rest: Any) -> None:
-        """Store these values, to partition 0 or as the `rest` of `produce` says."""
-        # Each once, also if a broker restarts meanwhile.
-        settings = {"linger.ms": 0, "enable.idempotence": True}
+    def write(
+        self, topic: str, values: Iterable[bytes | None], *, once: bool = False, **rest: Any
+    ) -> None:
+        """Store these values, to partition 0 or as the `rest` of `produce` says; with `once` each
+        only once if a broker restarts meanwhile."""
+        settings = {"linger.ms": 0, "enable.idempotence": once}
         producer = Producer({"bootstrap.servers": self.servers, "log_level": 0} | settings)
         for value in values:
             producer.produce(topic, value, **({"partition": 0} | rest))
