@@ -30,24 +30,42 @@ def test_passes():
 
 
 def test_ends_its_process():
-    # When the other process has run all files but this one.
-    time.sleep(2)
+    time.sleep({seconds})
     os._exit(1)
 """
 
+WAITS = """
+import time
 
-def test_a_process_that_ends_in_the_last_test_of_its_file_holds_up_no_other(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text(CONFTEST.format(root=str(ROOT)))
-    (tmp_path / "test_first.py").write_text(ENDS)
-    for number in range(4):
-        (tmp_path / f"test_other_{number}.py").write_text("def test_passes():\n    pass\n")
+
+def test_passes():
+    time.sleep({seconds})
+"""
+
+
+def check(folder: Path, ends_after: float, others: list[float]) -> None:
+    """Run a file whose last test ends its process, and others with one test that takes so long."""
+    (folder / "conftest.py").write_text(CONFTEST.format(root=str(ROOT)))
+    (folder / "test_first.py").write_text(ENDS.format(seconds=ends_after))
+    for number, seconds in enumerate(others):
+        (folder / f"test_other_{number}.py").write_text(WAITS.format(seconds=seconds))
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", str(tmp_path)],
+        [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", str(folder)],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
-        cwd=tmp_path,
+        cwd=folder,
     )
-    assert "1 failed, 5 passed" in run.stdout, run.stdout + run.stderr
+    assert f"1 failed, {1 + len(others)} passed" in run.stdout, run.stdout + run.stderr
     assert "crashed while running 'test_first.py::test_ends_its_process'" in run.stdout
+
+
+def test_a_process_that_ends_in_the_last_test_of_its_file_holds_up_no_other(tmp_path: Path) -> None:
+    # When the other process has run all files but this one.
+    check(tmp_path, 2, [0, 0, 0, 0])
+
+
+def test_what_a_process_that_ends_had_still_to_run_is_run_by_the_next(tmp_path: Path) -> None:
+    # While the other process runs, which is to get no more: files of one test are left.
+    check(tmp_path, 0.5, [4, 0, 0])

@@ -30,5 +30,9 @@ class EachTestOnce(LoadFileScheduling):
 
     def _reschedule(self, node: WorkerController) -> None:
         # One that takes the place of another may not have collected the tests yet.
-        if node in self.registered_collections:
+        if node not in self.registered_collections:
+            return
+        super()._reschedule(node)
+        # A process runs a test when it knows which one is next, or that none is.
+        if self._pending_of(self.assigned_work[node]) < 2:
             super()._reschedule(node)
