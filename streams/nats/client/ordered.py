@@ -24,6 +24,8 @@ Delivered = tuple[Message, Place]
 _FORGOTTEN = 30
 # Seconds until a reader to which nothing comes asks whether something will, and at most.
 _QUIET, _LONGEST = 0.5, 5.0
+# Seconds until a consumer that has delivered nothing is replaced.
+_PAUSE = 0.25
 
 
 class Ordered:
@@ -86,6 +88,9 @@ class Ordered:
             async with aclosing(self._of_consumer(made["name"])) as lists:
                 async for some in lists:
                     yield some
+            if not (self._delivered or self._is_stopped):
+                # What it failed by may last.
+                await asyncio.sleep(_PAUSE)
 
     async def _keep_within(self) -> None:
         """A stream that has lost its last messages gives the next ones their numbers."""
