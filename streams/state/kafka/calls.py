@@ -54,7 +54,8 @@ class Calls:
             return answer.result(longest)
         except (TimeoutError, CancelledError):
             if answer.done() and not answer.cancelled():
-                raise
+                # It came just then, or is such an error itself.
+                return answer.result()
             self._is_stuck = True
             self._calls.put(None)
             raise NoAnswer from None
