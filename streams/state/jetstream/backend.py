@@ -123,8 +123,9 @@ class Streaming(Copied):
 
     def give_up(self) -> None:
         self._is_given_up = True
-        if self._writing is not None:
-            self._writing.cancel()
+        # Read once: the thread that writes sets it.
+        if (writing := self._writing) is not None:
+            writing.cancel()
 
     def _written(
         self, parts: Sequence[tuple[Partition, list[New]]]
