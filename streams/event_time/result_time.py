@@ -86,7 +86,7 @@ class ResultTime(SourceTime):
         has_moved = self._watermark < watermark < inf
         if has_moved:
             self._watermark = watermark
-            # The next number below: where floats are rounded, a result is no earlier than this.
+            # The next number below: rounding may put the time of a result there.
             self._line.first = nextafter(watermark, -inf) - self._behind
             if self._line.first >= self._due:
                 self._due = inf

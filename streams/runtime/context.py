@@ -530,8 +530,8 @@ class Run:
         """Write the dead letters, cancel the tasks and wait for them, then release the rest.
 
         Raises DrainTimeout if a dead-letter sink accepts nothing for the drain deadline; its
-        letters are then taken back. Raises DatabaseUnavailable if a store takes no commit for so
-        long. A task that does not end when it is cancelled is abandoned
+        letters are then taken back. Raises DatabaseUnavailable if a store whose backend can give up
+        takes no commit for so long. A task that does not end when it is cancelled is abandoned
         after ten seconds, with a warning that names it.
 
         If the closing itself is cancelled, as at the end of the loop, it stops waiting for the

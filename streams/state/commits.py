@@ -439,7 +439,7 @@ class Commits(AckHook):
 
     async def _flush(self) -> None:
         """Commit all that has ended. Raises DatabaseUnavailable if no commit is made for as long as
-        a drain may take."""
+        a drain may take, and the backend can give up."""
         self._wait()
         try:
             await self._commit.flush()

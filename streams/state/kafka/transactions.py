@@ -89,7 +89,8 @@ class Transactions:
         self._given_up.clear()
 
     def give_up(self) -> None:
-        """Wait for brokers no longer, until `begin`: what is under way ends at once."""
+        """Wait for brokers no longer, until `begin`: what is under way ends, a question about the
+        changelog when its answer is there or overdue."""
         self._given_up.set()
         if (calls := self._calls) is not None:
             calls.give_up()
