@@ -73,7 +73,7 @@ def test_a_row_without_a_partner_is_not_late_behind_pairs_that_are_newer() -> No
 def in_silence(
     *stages: Callable[[Any], Any], within: float, how: Any = "left", seconds: float = 500
 ) -> list[tuple[float, Any]]:
-    """What comes of one row of the left stream at 100, each with the second in which it comes."""
+    """The results of one row of the left stream at 100, each with the second in which it comes."""
     found: list[tuple[float, Any]] = []
 
     async def main() -> None:

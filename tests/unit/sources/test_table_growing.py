@@ -134,38 +134,16 @@ def test_with_the_position_in_a_store_each_row_changes_its_states_once(
         asyncio.run(counted(("customer", "id")))
 
 
-def test_a_row_that_was_reverted_waits_in_the_position_of_a_store(
-    orders: str, tmp_path: Path
-) -> None:
-    store = Store(tmp_path / "states.db")
-
-    def handler(row: dict[str, Any]) -> int:
-        if row["customer"] == "bad":
-            raise ValueError("no")
-        return int(row["id"])
-
-    async def work() -> None:
-        insert(orders, "ann", "bad", "cem", "bad")
-        done: list[int] = []
-        source = read_table(orders, "orders", from_id="id", position=store, follow=False)
-        working = adaptive_flat_map(handler, on_error="revert")
-        await source.pipe(working).to(collect(done)).run()
-        assert done == [1, 3]
-        assert await read(orders, position=store) == [2, 4]
-        assert await read(orders, position=store) == []
-
-    run(work())
-
-
 def test_a_position_that_is_neither_a_path_nor_a_store_is_refused() -> None:
     with pytest.raises(BuildError, match="position=7"):
         read_table("sqlite:///x.db", from_id="id", position=7)  # type: ignore[call-overload, arg-type, unused-ignore]
 
 
+@pytest.mark.parametrize("kept_in", [Path, Store])
 def test_a_row_that_was_reverted_comes_in_the_next_run_and_later_ones_do_not(
-    orders: str, tmp_path: Path
+    orders: str, tmp_path: Path, kept_in: Callable[[Path], Any]
 ) -> None:
-    position = tmp_path / "orders.position"
+    position = kept_in(tmp_path / "orders.position")
 
     def handler(row: dict[str, Any]) -> int:
         if row["customer"] == "bad":

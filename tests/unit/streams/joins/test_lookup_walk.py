@@ -18,7 +18,7 @@ from penstock import Flowable, Pipeline, Store, from_iterable, lookup, read_json
 from penstock.streams.event_time import line
 from penstock.streams.testing import MemorySink, run_virtual
 from tests.helpers.walks import seeds
-from tests.unit.streams.joins.test_walk import Side, check_with_crashes
+from tests.unit.streams.joins.test_walk import Side, check_with_crashes, written
 
 
 class Story:
@@ -89,8 +89,7 @@ def test_rows_are_the_same_with_crashes(
     story = Story(seed)
     paths = [tmp_path / name for name in ("events.jsonl", "rows.jsonl")]
     for path, side in zip(paths, (story.events, story.rows), strict=True):
-        text = "".join(json.dumps(event) + "\n" for event in side.events)
-        path.write_text(text, encoding="utf-8")
+        written(side, path)
 
     def sources(store: Store) -> list[Flowable[Any]]:
         return [read_jsonl(path, position=store) for path in paths]

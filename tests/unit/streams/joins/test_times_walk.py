@@ -7,7 +7,6 @@ The oracle knows nothing of watermarks below a join: none of its results is late
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections import defaultdict
 from pathlib import Path
@@ -25,16 +24,13 @@ from penstock import (
     from_iterable,
     join,
     ops,
-    read_jsonl,
-    read_kafka,
     tumbling,
     window,
 )
 from penstock.streams.event_time import line
 from penstock.streams.testing import MemorySink, run_virtual
-from tests.helpers.kafka.model import Broker, model_of
 from tests.helpers.walks import seeds
-from tests.unit.streams.joins.test_walk import Side, Story, check_with_crashes
+from tests.unit.streams.joins.test_walk import Side, Story, check_files, check_partitions
 
 _Pair = tuple[int, int]
 
@@ -188,40 +184,11 @@ def test_what_is_behind_a_join_has_each_result_at_its_time(
 def test_windows_behind_a_join_are_the_same_with_crashes(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line, "_LEAD", random.Random(seed).choice([1, 3, 500]))
-    story = TimedStory(seed)
-    paths = [tmp_path / name for name in ("left.jsonl", "right.jsonl")]
-    for path, side in zip(paths, (story.left, story.right), strict=True):
-        text = "".join(json.dumps(event) + "\n" for event in side.events)
-        path.write_text(text, encoding="utf-8")
-
-    def sources(store: Store) -> list[Flowable[Any]]:
-        return [read_jsonl(path, position=store) for path in paths]
-
-    assert check_with_crashes(story, sources, bool) == []
+    check_files(TimedStory, seed, tmp_path, monkeypatch)
 
 
 @seeds(500)
 def test_windows_behind_a_join_with_a_stream_of_partitions_are_the_same_with_crashes(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line, "_LEAD", random.Random(seed).choice([1, 3, 500]))
-    partitions = random.Random(seed).randint(2, 4)
-    story, broker = TimedStory(seed, partitions), Broker(partitions)
-    path = tmp_path / "left.jsonl"
-    text = "".join(json.dumps(event) + "\n" for event in story.left.events)
-    path.write_text(text, encoding="utf-8")
-    for event in story.right.events:
-        broker.write(json.dumps(event).encode(), partition=event["partition"])
-    read: Any = read_kafka
-
-    def sources(store: Store) -> list[Flowable[Any]]:
-        right = read("t", "g", offsets=store, follow=False)
-        return [read_jsonl(path, position=store), right]
-
-    def crashed() -> None:
-        for member in broker.clients:
-            member.kill()
-
-    with model_of(broker):
-        assert check_with_crashes(story, sources, crashed) == []
+    check_partitions(TimedStory, seed, tmp_path, monkeypatch)

@@ -157,12 +157,26 @@ def test_pairs_are_those_of_their_definition(seed: int, monkeypatch: pytest.Monk
 def test_pairs_are_the_same_with_crashes(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    check_files(Story, seed, tmp_path, monkeypatch)
+
+
+@seeds(500)
+def test_pairs_with_a_stream_of_several_partitions_are_the_same_with_crashes(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_partitions(Story, seed, tmp_path, monkeypatch)
+
+
+def check_files(
+    kind: type[Story], seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both streams are files, and crashes change nothing."""
     monkeypatch.setattr(line, "_LEAD", random.Random(seed).choice([1, 3, 500]))
-    story = Story(seed)
-    paths = [tmp_path / name for name in ("left.jsonl", "right.jsonl")]
-    for path, side in zip(paths, (story.left, story.right), strict=True):
-        text = "".join(json.dumps(event) + "\n" for event in side.events)
-        path.write_text(text, encoding="utf-8")
+    story = kind(seed)
+    paths = [
+        written(story.left, folder / "left.jsonl"),
+        written(story.right, folder / "right.jsonl"),
+    ]
 
     def sources(store: Store) -> list[Flowable[Any]]:
         return [read_jsonl(path, position=store) for path in paths]
@@ -170,17 +184,15 @@ def test_pairs_are_the_same_with_crashes(
     assert check_with_crashes(story, sources, bool) == []
 
 
-@seeds(500)
-def test_pairs_with_a_stream_of_several_partitions_are_the_same_with_crashes(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def check_partitions(
+    kind: type[Story], seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The right stream is a topic with several partitions, and crashes change nothing."""
     # So that partitions and streams wait for each other.
     monkeypatch.setattr(line, "_LEAD", random.Random(seed).choice([1, 3, 500]))
     partitions = random.Random(seed).randint(2, 4)
-    story, broker = Story(seed, partitions), Broker(partitions)
-    path = tmp_path / "left.jsonl"
-    text = "".join(json.dumps(event) + "\n" for event in story.left.events)
-    path.write_text(text, encoding="utf-8")
+    story, broker = kind(seed, partitions), Broker(partitions)
+    path = written(story.left, folder / "left.jsonl")
     for event in story.right.events:
         broker.write(json.dumps(event).encode(), partition=event["partition"])
     read: Any = read_kafka
@@ -195,6 +207,13 @@ def test_pairs_with_a_stream_of_several_partitions_are_the_same_with_crashes(
 
     with model_of(broker):
         assert check_with_crashes(story, sources, crashed) == []
+
+
+def written(side: Side, path: Path) -> Path:
+    """The path of a file with the events of a side."""
+    text = "".join(json.dumps(event) + "\n" for event in side.events)
+    path.write_text(text, encoding="utf-8")
+    return path
 
 
 def check_with_crashes(
